@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// The whole layer: router + kernel + shared expert + zero experts + latent projections. What most callers use:
+//
+//   Plan plan = conclave::plan(problem, registry);
+//   MoeLayer layer(plan, registry, std::move(weights), stream);
+//   layer.run({.hidden_states = x}, y, workspace, stream);
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "conclave/plan.hpp"
+#include "conclave/router.hpp"
+#include "conclave/weights.hpp"
+#include "conclave/workspace.hpp"
+
+namespace conclave {
+
+/// Everything that the layer multiplies by. Unused members stay empty; a missing one that the config asks for, or one
+/// that the config does not know, is an Error naming it.
+struct LayerWeights {
+  ExpertWeights experts;
+  std::optional<ConstTensorView> router_weight;            ///< [E, H]; absent: the caller brings logits or ids
+  std::optional<ConstTensorView> router_bias;              ///< [E], added to the logits (gpt-oss)
+  std::optional<ConstTensorView> e_score_correction_bias;  ///< [E]
+  std::optional<ConstTensorView> hash_table;               ///< i32 [vocabulary, k]
+  CustomRouting custom_routing;
+  std::optional<ConstTensorView> shared_w13;   ///< [2Is | Is, H], layout and activation as the routed experts'
+  std::optional<ConstTensorView> shared_w2;    ///< [H, Is]
+  std::optional<ConstTensorView> shared_gate;  ///< [H]
+  std::optional<ConstTensorView> latent_in;    ///< [latent, H]
+  std::optional<ConstTensorView> latent_out;   ///< [H, latent]
+  std::optional<ConstTensorView> expert_map;   ///< i32 [num_weight_experts]; absent: all local
+  std::shared_ptr<const void> keep_alive;      ///< Owner of the views (mapped file, buffers) until they are packed.
+};
+
+struct LayerInput {
+  ConstTensorView hidden_states;                 ///< [M, H], row stride free
+  std::optional<ConstTensorView> router_logits;  ///< [M, E] instead of router_weight
+  std::optional<Routing> routing;                ///< [M, num_slots] instead of routing at all
+  std::optional<ConstTensorView> token_ids;      ///< Hash-table routing.
+  std::optional<Routing> captured;               ///< Receives ids and weights as the router chose them.
+  std::uint64_t step = 0;                        ///< Simulated routing.
+};
+
+class MoeLayer {
+ public:
+  /// Packs the weights (giving them up if weights.experts.give_up is set) and builds the kernel that `plan` chose.
+  MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream);
+  ~MoeLayer();
+  MoeLayer(MoeLayer&&) noexcept;
+  MoeLayer& operator=(MoeLayer&&) noexcept;
+
+  const Plan& plan() const noexcept;
+  /// Bytes of all packed weights.
+  std::int64_t weight_bytes() const noexcept;
+
+  /// output [M, H] in moe.dtype, row stride free. Never allocates once the workspace has grown to
+  /// plan().workspace_bytes (lock it to be sure); never changes the inputs unless in_place was planned.
+  void run(const LayerInput& input, const TensorView& output, Workspace& workspace, Stream stream,
+           WorkspaceSlot slot = {});
+
+  /// New weights of the same shapes, in place: addresses stay.
+  void update_weights(const LayerWeights& weights, Stream stream);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace conclave

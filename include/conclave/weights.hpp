@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// Expert weights as a caller has them, and as a kernel packed them. The packed form is opaque and carries the name of
+// the kernel that made it: another kernel refuses it instead of reading a layout it does not know.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "conclave/tensor.hpp"
+
+namespace conclave {
+
+/// One rank's experts. Views may be strided in the expert and row dimensions (gate and up of a packed tensor);
+/// columns are contiguous.
+struct ExpertWeights {
+  ConstTensorView w13;                      ///< [E_local, 2I | I, H]; row order is MoeConfig::w13_layout.
+  ConstTensorView w2;                       ///< [E_local, H, I]
+  std::optional<ConstTensorView> w13_bias;  ///< [E_local, 2I | I], rows ordered as w13.
+  std::optional<ConstTensorView> w2_bias;   ///< [E_local, H]
+  /// Quantised formats: the shapes are those of QuantScheme::scale over the matrix.
+  std::optional<ConstTensorView> w13_scale, w2_scale;
+  std::optional<ConstTensorView> w13_global_scale, w2_global_scale;
+  std::optional<ConstTensorView> w13_zero_point, w2_zero_point;
+  std::optional<ConstTensorView> a1_scale, a2_scale;
+
+  /// Set by a caller that gives the weights up: "these bytes of w13 or w2 will not be read again". The packer calls it
+  /// as it goes, so that peak memory is the weights plus a few pages of one expert. Storage::discard fits.
+  std::function<void(const void* begin, std::int64_t bytes)> give_up;
+
+  std::int64_t num_local_experts() const noexcept { return w13.rank > 0 ? w13.size(0) : 0; }
+};
+
+/// Weights in the layout of one kernel. Movable handle; addresses inside never change, not even by update().
+class PackedWeights {
+ public:
+  virtual ~PackedWeights() = default;
+  /// The registry name of the part whose layout this is, e.g. "experts/cpu_bf16_amx".
+  virtual const std::string& layout() const noexcept = 0;
+  virtual std::int64_t bytes() const noexcept = 0;
+  virtual std::int64_t num_local_experts() const noexcept = 0;
+};
+
+}  // namespace conclave
