@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// A plan's names -> the objects they stand for, and the scratch memory that those objects need together.
+#pragma once
+
+#include <memory>
+
+#include "conclave/kernel.hpp"
+#include "conclave/plan.hpp"
+
+namespace conclave {
+
+/// The parts of one layer, built but without weights.
+struct Composition {
+  std::shared_ptr<const Router> router;
+  std::unique_ptr<FusedMoeKernel> routed;
+  std::unique_ptr<FusedMoeKernel> shared;  ///< Null if the layer has no shared expert.
+};
+
+/// Throws Error if the registry lacks a part that the plan names.
+Composition compose(const Plan& plan, const Registry& registry);
+
+/// The layer's own buffers for `num_tokens` rows; members that the layer does not need are empty views.
+struct LayerBuffers {
+  TensorView logits;          ///< f32 [M, E]
+  TensorView topk_ids;        ///< i32 [M, slots]
+  TensorView topk_weights;    ///< f32 [M, slots]
+  TensorView expert_ids;      ///< i32 [M, slots]: without zero experts
+  TensorView expert_weights;  ///< f32 [M, slots]
+  TensorView zero_weight;     ///< f32 [M]
+  TensorView latent_f32;      ///< f32 [M, max(latent, H)]
+  TensorView latent;          ///< dtype [M, latent]: input of the routed experts
+  TensorView routed;          ///< dtype [M, width]: their output
+  TensorView shared_ids;      ///< i32 [M, 1], all 0
+  TensorView shared_weights;  ///< f32 [M, 1]
+  TensorView shared;          ///< dtype [M, H]
+};
+LayerBuffers take_layer_buffers(const MoeConfig& moe, Arena& arena, std::int64_t num_tokens);
+
+/// Takes everything that a run of the composition needs; the same order of taking as the run itself.
+void plan_layer_scratch(const MoeConfig& moe, const Composition& parts, Arena& arena, std::int64_t num_tokens);
+
+}  // namespace conclave

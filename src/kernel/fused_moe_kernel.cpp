@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// prepare -> experts -> finalize, for modular and for monolithic parts.
+#include <cstring>
+
+#include "base/error.hpp"
+#include "conclave/kernel.hpp"
+#include "cpu/float_convert.hpp"
+#include "kernel/kernel_checks.hpp"
+
+namespace conclave {
+namespace {
+
+/// Ids as i32 and weights as f32, contiguous: the caller's where they are so already, else a copy in `scratch`.
+Routing canonical_routing(const Routing& given, const Routing& scratch) {
+  Routing out = given;
+  if (given.topk_ids.dtype != DType::i32 || !given.topk_ids.is_contiguous()) {
+    out.topk_ids = scratch.topk_ids;
+    for (std::int64_t row = 0; row < given.topk_ids.size(0); ++row)
+      for (std::int64_t slot = 0; slot < given.topk_ids.size(1); ++slot) {
+        const std::int64_t at = row * given.topk_ids.stride(0) + slot * given.topk_ids.stride(1);
+        const std::int64_t id = given.topk_ids.dtype == DType::i64 ? given.topk_ids.as<std::int64_t>()[at]
+                                                                   : given.topk_ids.as<std::int32_t>()[at];
+        // An id that i32 cannot hold is no expert either way.
+        const bool fits = id >= -1 && id <= INT32_MAX;
+        out.topk_ids.as<std::int32_t>()[row * out.topk_ids.stride(0) + slot] =
+            fits ? static_cast<std::int32_t>(id) : -1;
+      }
+  }
+  if (given.topk_weights.dtype != DType::f32 || !given.topk_weights.is_contiguous()) {
+    out.topk_weights = scratch.topk_weights;
+    for (std::int64_t row = 0; row < given.topk_weights.size(0); ++row)
+      cpu::load_row_f32(given.topk_weights.at(row), out.topk_weights.at(row).as<float>());
+  }
+  return out;
+}
+
+Routing take_routing(Arena& arena, std::int64_t num_tokens, std::int64_t num_slots) {
+  return {arena.take(DType::i32, {num_tokens, num_slots}), arena.take(DType::f32, {num_tokens, num_slots})};
+}
+
+ModularPrepareFinalize& modular(PrepareFinalize& part) {
+  return static_cast<ModularPrepareFinalize&>(part);
+}
+MonolithicPrepareFinalize& monolithic(PrepareFinalize& part) {
+  return static_cast<MonolithicPrepareFinalize&>(part);
+}
+
+/// True if experts may write the caller's output themselves: it is what they would have filled, and nobody reads it.
+bool can_write_output(const ExpertsBuffers& buffers, const ConstTensorView& output, const ConstTensorView& input) {
+  const ConstTensorView own = buffers.output;
+  return own.dtype == output.dtype && own.rank == output.rank && own.shape == output.shape && output.is_contiguous() &&
+         !overlap(output, input);
+}
+
+}  // namespace
+
+FusedMoeKernel::FusedMoeKernel(const Problem& problem, std::unique_ptr<PrepareFinalize> prepare_finalize,
+                               std::unique_ptr<Experts> experts)
+    : problem_(problem), prepare_finalize_(std::move(prepare_finalize)), experts_(std::move(experts)) {
+  require(prepare_finalize_ != nullptr && experts_ != nullptr, "kernel: both parts must be given");
+  const auto kind = [](bool is_monolithic) { return is_monolithic ? "monolithic" : "modular"; };
+  require(prepare_finalize_->is_monolithic() == experts_->is_monolithic(),
+          "kernel: {} is {} and {} is {}, expected both modular or both monolithic", prepare_finalize_->name(),
+          kind(prepare_finalize_->is_monolithic()), experts_->name(), kind(experts_->is_monolithic()));
+  prepare_finalize_->post_init_setup(*experts_);
+  require(prepare_finalize_->activation_format() == experts_->activation_format(),
+          "kernel: {} produces the {} format and {} takes the {} format", prepare_finalize_->name(),
+          name_of(prepare_finalize_->activation_format()), experts_->name(), name_of(experts_->activation_format()));
+}
+
+void FusedMoeKernel::plan_scratch(Arena& arena, std::int64_t num_tokens) const {
+  const std::int64_t rows = prepare_finalize_->expert_rows(num_tokens);
+  if (is_monolithic()) {
+    static_cast<const MonolithicPrepareFinalize&>(*prepare_finalize_).plan_scratch(arena, num_tokens);
+  } else {
+    take_routing(arena, num_tokens, problem_.moe.top_k);
+    static_cast<const ModularPrepareFinalize&>(*prepare_finalize_).plan_scratch(arena, num_tokens);
+  }
+  experts_->take_buffers(arena, rows);
+}
+
+void FusedMoeKernel::run(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
+                         Stream stream) {
+  const MoeConfig& c = problem_.moe;
+  const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
+  check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype);
+  check_matrix("output", output, num_tokens, c.hidden_size, c.dtype);
+  require(num_tokens <= c.max_num_tokens, "hidden_states: {} tokens, planned for at most {}", num_tokens,
+          c.max_num_tokens);
+  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
+  check_aliasing(input.hidden_states, output, c.in_place);
+  if (input.expert_map) {
+    require(experts_->supports_expert_map(), "expert_map: given, but {} does not take one", experts_->name());
+    check_expert_map(*input.expert_map, c.num_experts, weights.num_local_experts());
+  } else {
+    require(weights.num_local_experts() == c.num_experts,
+            "weights: {} experts without an expert_map, expected num_experts {}", weights.num_local_experts(),
+            c.num_experts);
+  }
+  if (is_monolithic())
+    run_monolithic(input, weights, output, arena, stream);
+  else
+    run_modular(input, weights, output, arena, stream);
+}
+
+void FusedMoeKernel::run_modular(const KernelInput& input, const PackedWeights& weights, const TensorView& output,
+                                 Arena& arena, Stream stream) {
+  const MoeConfig& c = problem_.moe;
+  const std::int64_t num_tokens = input.hidden_states.size(0);
+  require(input.routing.has_value(), "kernel: {} is modular and needs routing (ids and weights)", experts_->name());
+  check_routing(*input.routing, num_tokens, c.top_k);
+  if (c.checked) check_ids(input.routing->topk_ids, c.num_experts);
+  if (num_tokens == 0) return;
+
+  const auto& experts = static_cast<const ModularExperts&>(*experts_);
+  ModularPrepareFinalize& ends = modular(*prepare_finalize_);
+  const Routing routing = canonical_routing(*input.routing, take_routing(arena, num_tokens, c.top_k));
+  const PrepareInput prepare{input.hidden_states, routing, input.expert_map, c.apply_router_weight_on_input,
+                             experts_->expects_unquantized_inputs()};
+  Prepared prepared;
+  if (ends.supports_async()) {
+    Pending<Prepared> pending = ends.prepare_async(prepare, arena, stream);
+    if (pending.has_hook()) pending.hook();
+    prepared = pending.finish();
+  } else {
+    prepared = ends.prepare(prepare, arena, stream);
+  }
+
+  const bool batched = experts.activation_format() == ActivationFormat::batched_experts;
+  ExpertsBuffers buffers = experts.take_buffers(arena, prepared.activations.size(batched ? 1 : 0));
+  const WeightAndReduceKind reduce = experts.finalize_weight_and_reduce();
+  if (reduce == WeightAndReduceKind::no_op && can_write_output(buffers, output, input.hidden_states))
+    buffers.output = output;
+  const Routing& dispatched = prepared.dispatched ? *prepared.dispatched : routing;
+  experts.apply({prepared.activations, prepared.scales, dispatched.topk_ids, dispatched.topk_weights, input.expert_map,
+                 prepared.expert_tokens, c.apply_router_weight_on_input},
+                weights, buffers, stream);
+
+  const FinalizeInput finalize{{experts.output_kind(), buffers.output, std::nullopt},
+                               routing,
+                               input.expert_map,
+                               c.apply_router_weight_on_input,
+                               &weight_and_reduce(reduce)};
+  if (ends.supports_async()) {
+    Pending<Done> pending = ends.finalize_async(finalize, output, stream);
+    if (input.during_finalize != nullptr) (*input.during_finalize)();
+    if (pending.has_hook()) pending.hook();
+    pending.finish();
+  } else {
+    ends.finalize(finalize, output, stream);
+    if (input.during_finalize != nullptr) (*input.during_finalize)();
+  }
+}
+
+void FusedMoeKernel::run_monolithic(const KernelInput& input, const PackedWeights& weights, const TensorView& output,
+                                    Arena& arena, Stream stream) {
+  const MoeConfig& c = problem_.moe;
+  const std::int64_t num_tokens = input.hidden_states.size(0);
+  require(input.router.has_value(), "kernel: {} is monolithic and needs router logits", experts_->name());
+  const ConstTensorView& logits = input.router->logits;
+  require(is_compute_dtype(logits.dtype), "router_logits: given {}, expected f32, bf16 or f16", to_string(logits));
+  check_matrix("router_logits", logits, num_tokens, c.num_experts, logits.dtype);
+  if (input.captured) check_routing(*input.captured, num_tokens, c.num_slots());
+  if (num_tokens == 0) return;
+
+  const auto& experts = static_cast<const MonolithicExperts&>(*experts_);
+  MonolithicPrepareFinalize& ends = monolithic(*prepare_finalize_);
+  const PreparedMonolithic prepared =
+      ends.prepare(input.hidden_states, logits, experts_->expects_unquantized_inputs(), arena, stream);
+  const ExpertsBuffers buffers = experts.take_buffers(arena, num_tokens);
+  RouterInput router = *input.router;
+  router.logits = prepared.router_logits;
+  experts.apply({prepared.activations, prepared.scales, router, input.expert_map, input.captured}, weights, buffers,
+                stream);
+  ends.finalize({experts.output_kind(), buffers.output, std::nullopt}, output, stream);
+  if (input.during_finalize != nullptr) (*input.during_finalize)();
+}
+
+}  // namespace conclave

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// The whole layer: logits, routing, zero experts, latent input, routed kernel, shared kernel, epilogue.
+#include "conclave/layer.hpp"
+
+#include "base/error.hpp"
+#include "kernel/compose.hpp"
+#include "kernel/kernel_checks.hpp"
+#include "kernel/layer_steps.hpp"
+#include "kernel/layer_weights.hpp"
+#include "kernel/lower.hpp"
+
+namespace conclave {
+namespace {
+
+/// Small tensors that run() reads again and again; the caller's memory may go away once the layer is built.
+std::optional<Tensor> copy_of(const std::optional<ConstTensorView>& view) {
+  if (!view.has_value()) return std::nullopt;
+  Tensor copy(view->dtype, std::span<const std::int64_t>(view->shape.data(), static_cast<std::size_t>(view->rank)));
+  const std::int64_t rows = view->rank == 2 ? view->size(0) : 1;
+  const std::int64_t bytes = bytes_of(view->dtype, view->size(-1));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto* from = view->as<std::byte>() + (view->rank == 2 ? bytes_of(view->dtype, r * view->stride(0)) : 0);
+    std::copy_n(from, bytes, copy.as<std::byte>() + r * bytes);
+  }
+  return copy;
+}
+
+std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
+  if (!tensor.has_value()) return std::nullopt;
+  return ConstTensorView(*tensor);
+}
+
+/// The layer's buffers are sized for a run's own M; ids and weights of one routing.
+void copy_routing(const Routing& from, const Routing& to) {
+  for (std::int64_t m = 0; m < from.topk_ids.size(0); ++m)
+    for (std::int64_t slot = 0; slot < from.topk_ids.size(1); ++slot) {
+      const std::int32_t id = from.topk_ids.at(m).as<std::int32_t>()[slot];
+      TensorView ids = to.topk_ids.at(m);
+      if (ids.dtype == DType::i64)
+        ids.as<std::int64_t>()[slot * ids.stride(0)] = id;
+      else
+        ids.as<std::int32_t>()[slot * ids.stride(0)] = id;
+      TensorView weights = to.topk_weights.at(m);
+      weights.as<float>()[slot * weights.stride(0)] = from.topk_weights.at(m).as<float>()[slot];
+    }
+}
+
+}  // namespace
+
+struct MoeLayer::Impl {
+  Plan plan;
+  Composition parts;
+  std::unique_ptr<PackedWeights> routed_weights;
+  std::unique_ptr<PackedWeights> shared_weights;
+  std::optional<Tensor> router_weight, router_bias, selection_bias, hash_table, shared_gate, latent_in, latent_out,
+      expert_map;
+  CustomRouting custom_routing;
+
+  const MoeConfig& moe() const noexcept { return plan.problem.moe; }
+  void keep_small(const LayerWeights& weights);
+  void check_input(const LayerInput& input, const TensorView& output, Stream stream) const;
+  ConstTensorView logits_of(const LayerInput& input, const LayerBuffers& buffers, Stream stream) const;
+  RouterInput router_input(const LayerInput& input, const ConstTensorView& logits) const;
+  Routing route(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const;
+  void run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output, Arena& arena,
+                  Stream stream);
+  void run_shared(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream);
+};
+
+void MoeLayer::Impl::keep_small(const LayerWeights& w) {
+  router_weight = copy_of(w.router_weight);
+  router_bias = copy_of(w.router_bias);
+  selection_bias = copy_of(w.e_score_correction_bias);
+  hash_table = copy_of(w.hash_table);
+  shared_gate = copy_of(w.shared_gate);
+  latent_in = copy_of(w.latent_in);
+  latent_out = copy_of(w.latent_out);
+  expert_map = copy_of(w.expert_map);
+  custom_routing = w.custom_routing;
+}
+
+MoeLayer::MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream)
+    : impl_(std::make_unique<Impl>()) {
+  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
+  check_layer_weights(plan.problem.moe, weights);
+  impl_->plan = plan;
+  impl_->parts = compose(plan, registry);
+  impl_->keep_small(weights);
+  if (impl_->parts.shared != nullptr)
+    impl_->shared_weights = impl_->parts.shared->experts().pack(shared_as_experts(weights), stream);
+  impl_->routed_weights = impl_->parts.routed->experts().pack(weights.experts, stream);
+}
+
+MoeLayer::~MoeLayer() = default;
+MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
+MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
+
+const Plan& MoeLayer::plan() const noexcept {
+  return impl_->plan;
+}
+
+std::int64_t MoeLayer::weight_bytes() const noexcept {
+  return impl_->routed_weights->bytes() + (impl_->shared_weights != nullptr ? impl_->shared_weights->bytes() : 0);
+}
+
+void MoeLayer::update_weights(const LayerWeights& weights, Stream stream) {
+  check_layer_weights(impl_->moe(), weights);
+  impl_->parts.routed->experts().update(*impl_->routed_weights, weights.experts, stream);
+  if (impl_->shared_weights != nullptr)
+    impl_->parts.shared->experts().update(*impl_->shared_weights, shared_as_experts(weights), stream);
+  impl_->keep_small(weights);
+}
+
+void MoeLayer::Impl::check_input(const LayerInput& input, const TensorView& output, Stream stream) const {
+  const MoeConfig& c = moe();
+  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
+  const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
+  check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype);
+  check_matrix("output", output, num_tokens, c.hidden_size, c.dtype);
+  require(num_tokens <= c.max_num_tokens, "hidden_states: {} tokens, planned for at most {}", num_tokens,
+          c.max_num_tokens);
+  check_aliasing(input.hidden_states, output, c.in_place);
+  if (input.routing) check_routing(*input.routing, num_tokens, c.num_slots());
+  if (input.routing && c.checked)
+    check_ids(input.routing->topk_ids, c.num_experts + c.routing.num_fused_shared_experts);
+  if (input.captured) {
+    check_routing(*input.captured, num_tokens, c.num_slots());
+    require(input.captured->topk_weights.dtype == DType::f32, "captured weights: given {}, expected f32",
+            to_string(input.captured->topk_weights));
+  }
+  require(!(input.routing && parts.routed->is_monolithic()),
+          "routing: given, but {} is monolithic and routes by itself; expected router_logits", plan.experts.chosen);
+}
+
+ConstTensorView MoeLayer::Impl::logits_of(const LayerInput& input, const LayerBuffers& buffers, Stream stream) const {
+  const MoeConfig& c = moe();
+  if (input.router_logits) {
+    check_matrix("router_logits", *input.router_logits, input.hidden_states.size(0), c.num_experts,
+                 c.router_logits_dtype);
+    return *input.router_logits;
+  }
+  require(router_weight.has_value(), "layer: no router_weight, and the input has neither router_logits nor routing");
+  router_logits(input.hidden_states, *router_weight, view_of(router_bias), buffers.logits, stream);
+  return buffers.logits;
+}
+
+RouterInput MoeLayer::Impl::router_input(const LayerInput& input, const ConstTensorView& logits) const {
+  require(!moe().routing.has_bias || selection_bias.has_value(),
+          "e_score_correction_bias: missing, but the configuration needs it (routing.has_bias)");
+  RouterInput r;
+  r.logits = logits;
+  r.e_score_correction_bias = view_of(selection_bias);
+  r.token_ids = input.token_ids;
+  r.hash_table = view_of(hash_table);
+  r.hidden_states = input.hidden_states;
+  r.custom = custom_routing ? &custom_routing : nullptr;
+  r.step = input.step;
+  return r;
+}
+
+/// Ids and weights as the caller or the router gives them, captured on the way; zero experts taken out.
+Routing MoeLayer::Impl::route(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const {
+  const MoeConfig& c = moe();
+  Routing routing{buffers.topk_ids, buffers.topk_weights};
+  if (input.routing) {
+    routing = *input.routing;
+  } else {
+    parts.router->route(router_input(input, logits_of(input, buffers, stream)), routing, arena, stream);
+  }
+  if (input.captured && !input.routing) copy_routing(routing, *input.captured);
+  if (c.zero_experts == 0) return routing;
+  require(routing.topk_ids.dtype == DType::i32 && routing.topk_weights.dtype == DType::f32,
+          "routing with zero experts: given {} and {}, expected i32 and f32", to_string(routing.topk_ids),
+          to_string(routing.topk_weights));
+  const Routing experts{buffers.expert_ids, buffers.expert_weights};
+  split_zero_experts(routing, c.num_experts - c.zero_experts, experts, buffers.zero_weight, stream);
+  return experts;
+}
+
+void MoeLayer::Impl::run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output,
+                                Arena& arena, Stream stream) {
+  KernelInput kernel;
+  kernel.hidden_states = input.hidden_states;
+  kernel.expert_map = view_of(expert_map);
+  const std::int64_t mark = arena.mark();
+  if (parts.routed->is_monolithic()) {
+    kernel.router = router_input(input, logits_of(input, buffers, stream));
+    kernel.captured = input.captured;
+  } else {
+    kernel.routing = route(input, buffers, arena, stream);
+    arena.release(mark);
+  }
+  if (moe().latent_size > 0) {
+    project(input.hidden_states, *latent_in, buffers.latent_f32, buffers.latent, stream);
+    kernel.hidden_states = buffers.latent;
+  }
+  parts.routed->run(kernel, *routed_weights, output, arena, stream);
+  arena.release(mark);
+}
+
+void MoeLayer::Impl::run_shared(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) {
+  const Routing routing{buffers.shared_ids, buffers.shared_weights};
+  route_shared(input.hidden_states, view_of(shared_gate), routing, stream);
+  KernelInput kernel;
+  kernel.hidden_states = input.hidden_states;
+  kernel.routing = routing;
+  const std::int64_t mark = arena.mark();
+  parts.shared->run(kernel, *shared_weights, buffers.shared, arena, stream);
+  arena.release(mark);
+}
+
+void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace& workspace, Stream stream,
+                   WorkspaceSlot slot) {
+  Impl& impl = *impl_;
+  const MoeConfig& c = impl.moe();
+  impl.check_input(input, output, stream);
+  const std::int64_t num_tokens = input.hidden_states.size(0);
+  if (num_tokens == 0) return;
+  Arena arena(workspace.region(slot, impl.plan.workspace_bytes), workspace.device());
+  const LayerBuffers buffers = take_layer_buffers(c, arena, num_tokens);
+  if (!has_epilogue(c)) return impl.run_routed(input, buffers, output, arena, stream);
+
+  impl.run_routed(input, buffers, buffers.routed, arena, stream);
+  if (c.shared.intermediate_size > 0) impl.run_shared(input, buffers, arena, stream);
+  EpilogueInput last;
+  last.routed = buffers.routed;
+  if (c.latent_size > 0) {
+    // The projection back stays in f32 until the epilogue rounds everything once.
+    const TensorView wide(buffers.latent_f32.data, DType::f32, {num_tokens, c.hidden_size});
+    project(buffers.routed, *impl.latent_out, wide, wide, stream);
+    last.routed = wide;
+  }
+  if (c.routed_scale_on_output) last.routed_scale = c.routing.routed_scaling_factor;
+  last.hidden_states = input.hidden_states;
+  if (c.zero_experts > 0) last.zero_weight = buffers.zero_weight;
+  if (c.shared.intermediate_size > 0) last.shared = buffers.shared;
+  epilogue(last, output, stream);
+}
+
+}  // namespace conclave

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// Walks the ordered lists. Experts decide: the first that fits and for which a prepare/finalize of the same format and
+// kind fits. Every candidate is asked, also after the winner, so that the report is complete.
+#include "kernel/select.hpp"
+
+#include "base/error.hpp"
+#include "kernel/lower.hpp"
+
+namespace conclave {
+namespace {
+
+constexpr const char* kLost = "fits; after the winner in the list";
+
+template <class Part>
+void require_registered(const PartList<Part>& list, const std::string& name, const char* stage) {
+  if (name.empty() || list.find(name) != nullptr) return;
+  std::string known;
+  for (const auto& entry : list.entries()) known += (known.empty() ? "" : ", ") + entry.name;
+  fail(ErrorKind::invalid_argument, "unknown {} part \"{}\"; registered: {}", stage, name, known);
+}
+
+std::string kind_of(ActivationFormat format, bool monolithic) {
+  return fmt::format("{} {}", monolithic ? "monolithic" : "modular", name_of(format));
+}
+
+/// Asks an entry of the two stages that can be monolithic.
+template <class Part>
+Support ask(const Entry<Part>& entry, const Problem& layer, const std::string& pinned) {
+  if (!pinned.empty() && entry.name != pinned) return Support::no(fmt::format("{} was asked for", pinned));
+  if (!entry.monolithic) return entry.supports(modular_problem(layer));
+  if (auto reason = monolithic_refusal(layer)) return Support::no(*reason);
+  return entry.supports(monolithic_problem(layer));
+}
+
+template <class Part>
+StagePlan ask_all(const PartList<Part>& list, const Problem& layer, const std::string& pinned) {
+  StagePlan stage;
+  for (const auto& entry : list.entries()) {
+    const Support support = ask(entry, layer, pinned);
+    stage.candidates.push_back({entry.name, static_cast<bool>(support), support.reason()});
+  }
+  return stage;
+}
+
+StagePlan select_router(const Problem& layer, const Registry& registry, const std::string& pinned) {
+  StagePlan stage;
+  for (const auto& entry : registry.routers.entries()) {
+    const Support support = !pinned.empty() && entry.name != pinned
+                                ? Support::no(fmt::format("{} was asked for", pinned))
+                                : entry.supports(layer);
+    const bool fits = static_cast<bool>(support);
+    stage.candidates.push_back({entry.name, fits, fits && !stage.chosen.empty() ? kLost : support.reason()});
+    if (fits && stage.chosen.empty()) stage.chosen = entry.name;
+  }
+  return stage;
+}
+
+/// The first prepare/finalize that fits the problem and these experts; its index, or -1.
+int partner_of(const Entry<Experts>& experts, const Registry& registry, const StagePlan& stage) {
+  const auto entries = registry.prepare_finalizes.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (stage.candidates[i].fits && entries[i].format == experts.format && entries[i].monolithic == experts.monolithic)
+      return static_cast<int>(i);
+  return -1;
+}
+
+/// Once the winner is known: why the prepare/finalizes that fit the problem were not taken.
+void explain_partners(const Entry<Experts>& experts, const Registry& registry, StagePlan& stage) {
+  const auto entries = registry.prepare_finalizes.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Candidate& candidate = stage.candidates[i];
+    if (!candidate.fits || candidate.name == stage.chosen) continue;
+    const bool same = entries[i].format == experts.format && entries[i].monolithic == experts.monolithic;
+    candidate.reason = same ? kLost
+                            : fmt::format("fits the problem, but is {} and {} is {}",
+                                          kind_of(entries[i].format, entries[i].monolithic), experts.name,
+                                          kind_of(experts.format, experts.monolithic));
+  }
+}
+
+}  // namespace
+
+Selection select(const Problem& problem, const Registry& registry, const PlanOptions& options) {
+  require_registered(registry.routers, options.router, "router");
+  require_registered(registry.prepare_finalizes, options.prepare_finalize, "prepare/finalize");
+  require_registered(registry.experts, options.experts, "experts");
+
+  Selection s;
+  s.router = select_router(problem, registry, options.router);
+  s.prepare_finalize = ask_all(registry.prepare_finalizes, problem, options.prepare_finalize);
+  s.experts = ask_all(registry.experts, problem, options.experts);
+  const auto entries = registry.experts.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Candidate& candidate = s.experts.candidates[i];
+    if (!candidate.fits) continue;
+    const int partner = partner_of(entries[i], registry, s.prepare_finalize);
+    if (partner < 0) {
+      candidate.fits = false;
+      candidate.reason =
+          fmt::format("no prepare/finalize fits that is {}", kind_of(entries[i].format, entries[i].monolithic));
+    } else if (s.experts.chosen.empty()) {
+      s.experts.chosen = candidate.name;
+      s.prepare_finalize.chosen = s.prepare_finalize.candidates[static_cast<std::size_t>(partner)].name;
+      explain_partners(entries[i], registry, s.prepare_finalize);
+    } else {
+      candidate.reason = kLost;
+    }
+  }
+  return s;
+}
+
+}  // namespace conclave
