@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// Prepare and finalize on one rank, batched format. In: hidden states [M, H], ids [M, k]. Out: [E_local, M, H], where
+// expert e holds the counts[e] tokens that picked it, each once, in token order; rows behind them are not written.
+//
+// T is M: a token that names an expert twice (duplicate ids are legal) needs one row there, which finalize adds twice,
+// so no expert can get more than every token once.
+#include <algorithm>
+
+#include "base/local_experts.hpp"
+#include "base/slot_lookup.hpp"
+#include "conclave/registry.hpp"
+#include "cpu/parallel_for.hpp"
+#include "dispatch/finalize_local.hpp"
+#include "dispatch/supports.hpp"
+#include "dispatch/weight_on_input.hpp"
+
+namespace conclave {
+namespace dispatch {
+namespace {
+
+/// Below this many elements a parallel region costs more than the copy.
+constexpr std::int64_t kElementsWorthThreads = 16384;
+
+struct Buffers {
+  TensorView activations;  ///< [E_local, T, H]
+  TensorView counts;       ///< i32 [E_local]
+  TensorView rows;         ///< i32 [M, k]: row of (token, pick) at its expert; -1 where there is nothing to copy
+};
+
+class NoEpBatched final : public ModularPrepareFinalize {
+ public:
+  NoEpBatched(std::string name, const Problem& problem)
+      : name_(std::move(name)), moe_(problem.moe), num_local_(num_local_experts(problem)) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  ActivationFormat activation_format() const noexcept override { return ActivationFormat::batched_experts; }
+  std::optional<std::int64_t> max_num_tokens_per_rank() const noexcept override { return moe_.max_num_tokens; }
+  std::int64_t expert_rows(std::int64_t num_tokens) const noexcept override { return num_tokens; }
+
+  void plan_scratch(Arena& arena, std::int64_t num_tokens) const override { take(arena, num_tokens, moe_.num_slots()); }
+
+  Prepared prepare(const PrepareInput& input, Arena& arena, Stream stream) override {
+    check_prepare(input, moe_);
+    const SlotLookup slot_of(input.routing.topk_ids, input.expert_map, moe_.num_weight_experts(), num_local_);
+    const Buffers buffers = take(arena, slot_of.num_tokens(), slot_of.top_k());
+    count(slot_of, buffers);
+    cpu::parallel_for(*stream.executor, slot_of.num_tokens() * slot_of.top_k(),
+                      kElementsWorthThreads / moe_.expert_width(), [&](std::int64_t begin, std::int64_t end, int) {
+                        for (std::int64_t item = begin; item < end; ++item)
+                          copy(input, slot_of, buffers, item / slot_of.top_k(), item % slot_of.top_k());
+                      });
+    Prepared prepared;
+    prepared.activations = buffers.activations;
+    prepared.expert_tokens = ExpertTokens{buffers.counts, buffers.counts.as<std::int32_t>()};
+    return prepared;
+  }
+
+  void finalize(const FinalizeInput& input, const TensorView& output, Stream stream) override {
+    finalize_local(input, moe_, output, stream);
+  }
+
+ private:
+  Buffers take(Arena& arena, std::int64_t num_tokens, std::int64_t top_k) const {
+    Buffers buffers;
+    buffers.activations = arena.take(moe_.dtype, {num_local_, num_tokens, moe_.expert_width()});
+    buffers.counts = arena.take(DType::i32, {num_local_});
+    buffers.rows = arena.take(DType::i32, {num_tokens, top_k});
+    return buffers;
+  }
+
+  /// In token order, on one thread: the rows that finalize will look for depend on that order. A handful of integer
+  /// operations for each pick, against H copied elements.
+  static void count(const SlotLookup& slot_of, const Buffers& buffers) {
+    auto* counts = buffers.counts.as<std::int32_t>();
+    auto* rows = buffers.rows.as<std::int32_t>();
+    std::fill_n(counts, buffers.counts.numel(), 0);
+    for (std::int64_t token = 0; token < slot_of.num_tokens(); ++token)
+      for (std::int64_t pick = 0; pick < slot_of.top_k(); ++pick) {
+        const std::int64_t slot = slot_of(token, pick);
+        const bool has_row = slot >= 0 && is_first(slot_of, token, pick, slot);
+        rows[token * slot_of.top_k() + pick] = has_row ? counts[slot]++ : -1;
+      }
+  }
+
+  static bool is_first(const SlotLookup& slot_of, std::int64_t token, std::int64_t pick, std::int64_t slot) {
+    for (std::int64_t before = 0; before < pick; ++before)
+      if (slot_of(token, before) == slot) return false;
+    return true;
+  }
+
+  void copy(const PrepareInput& input, const SlotLookup& slot_of, const Buffers& buffers, std::int64_t token,
+            std::int64_t pick) const {
+    const std::int32_t row = buffers.rows.at(token).as<std::int32_t>()[pick];
+    if (row < 0) return;
+    const ConstTensorView from = input.hidden_states.at(token);
+    const TensorView to = buffers.activations.at(slot_of(token, pick)).at(row);
+    if (input.apply_router_weight_on_input) {
+      scale_row(from, router_weight(input.routing, token, pick), to);
+    } else {
+      std::copy_n(from.as<std::byte>(), from.bytes(), to.as<std::byte>());
+    }
+  }
+
+  std::string name_;
+  MoeConfig moe_;
+  std::int64_t num_local_;
+};
+
+}  // namespace
+}  // namespace dispatch
+
+namespace parts {
+
+Entry<PrepareFinalize> dispatch_no_ep_batched();
+Entry<PrepareFinalize> dispatch_no_ep_batched() {
+  const std::string name = "dispatch/no_ep_batched";
+  return {.name = name,
+          .format = ActivationFormat::batched_experts,
+          .supports = dispatch::supports_local,
+          .make = [name](const PartContext& context) -> std::unique_ptr<PrepareFinalize> {
+            return std::make_unique<dispatch::NoEpBatched>(name, context.problem);
+          }};
+}
+
+}  // namespace parts
+}  // namespace conclave

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// bf16 by tdpbf16ps: 16 x 16 sums of 16 pairs of k each. Tiles of 32 rows x 32 columns keep four sums and load two
+// tiles of inputs and two of weights for them, which is as much as eight tile registers allow. AMX runs for one row as
+// it does for 32: a vector kernel for few rows would add in another order, and a row would depend on its batch.
+#include "experts/cpu/engines_x86.hpp"
+#include "experts/cpu/simd_avx512.hpp"
+#include "experts/cpu/vector_part.hpp"
+
+namespace conclave::experts::grouped {
+namespace {
+
+/// The operand of ldtilecfg: palette 1 has 8 tiles of up to 16 rows of 64 bytes.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+/// The intrinsics for tiles do not tell the compiler which memory they read.
+[[gnu::always_inline]] inline void fence() {
+  asm volatile("" ::: "memory");
+}
+
+struct AmxKernel {
+  using Input = std::uint16_t;
+  using Weight = std::uint16_t;
+  static constexpr int kVectors = 2;
+  static constexpr int kPanel = 32;
+  static constexpr int kWeightGroup = 2;
+  /// 32 values of k of a row are one row of a tile, so a tile of inputs is 1 KiB without gaps. Tiles loaded straight
+  /// from rows would have 16 lines a power of two apart, which a cache of 8 or 12 ways cannot hold together.
+  static constexpr int kInputGroup = 32;
+  static constexpr std::int64_t kRowBytes = 64;
+  static constexpr std::int64_t kPairBytes = kPanel * 4;  ///< From one pair of k to the next in a panel.
+  static constexpr std::int64_t kStepBytes = 16 * kPairBytes;
+
+  /// The tile unit costs power and context switches while it is configured: from a task's first tile to its last.
+  struct Session {
+    Session() {
+      // Static: the intrinsic declares that it reads eight bytes, so stores to the rest of a local could be dropped.
+      static constexpr TileConfig kConfig;
+      _tile_loadconfig(&kConfig);
+    }
+    ~Session() { _tile_release(); }
+  };
+
+  static constexpr int streams(int rows) { return rows == 16 ? 2 : 1; }
+
+  template <int Rows, int Panels, bool Stream>
+  static void multiply(const Input* a, const Weight* b, std::int64_t panel_stride, std::int64_t k, float* c,
+                       bool accumulate) {
+    fence();
+    const auto* w = reinterpret_cast<const char*>(b);
+    if constexpr (Rows == 32) {
+      rows32<Stream>(a, w, k, c, accumulate);
+    } else if constexpr (Panels == 2) {
+      rows16_pair(a, w, w + panel_stride * std::int64_t{sizeof(Weight)}, k, c);
+    } else {
+      rows16<Stream>(a, w, k, c, accumulate);
+    }
+    fence();
+  }
+
+ private:
+  static constexpr std::int64_t kSumStride = kPanel * 4;
+  static constexpr std::int64_t kSumTile = 16 * kPanel;
+
+  /// Two steps ahead: the loads of one step take 64 cycles of products, and DRAM answers in some 300.
+  template <bool Stream>
+  [[gnu::always_inline]] static void prefetch(const char* w) {
+    if constexpr (Stream) {
+#pragma GCC unroll 32
+      for (std::int64_t byte = 0; byte < kStepBytes; byte += 64) _mm_prefetch(w + 2 * kStepBytes + byte, _MM_HINT_T0);
+    }
+  }
+
+  template <bool Stream>
+  static void rows32(const Input* a, const char* w, std::int64_t k, float* c, bool accumulate) {
+    if (accumulate) {
+      _tile_loadd(0, c, kSumStride);
+      _tile_loadd(1, c + 16, kSumStride);
+      _tile_loadd(2, c + kSumTile, kSumStride);
+      _tile_loadd(3, c + kSumTile + 16, kSumStride);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    for (std::int64_t i = 0; i < k; i += kInputGroup, a += 32 * kInputGroup, w += kStepBytes) {
+      prefetch<Stream>(w);
+      _tile_loadd(6, w, kPairBytes);
+      _tile_loadd(4, a, kRowBytes);
+      _tile_loadd(7, w + kRowBytes, kPairBytes);
+      _tile_loadd(5, a + 16 * kInputGroup, kRowBytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, kSumStride);
+    _tile_stored(1, c + 16, kSumStride);
+    _tile_stored(2, c + kSumTile, kSumStride);
+    _tile_stored(3, c + kSumTile + 16, kSumStride);
+  }
+
+  template <bool Stream>
+  static void rows16(const Input* a, const char* w, std::int64_t k, float* c, bool accumulate) {
+    if (accumulate) {
+      _tile_loadd(0, c, kSumStride);
+      _tile_loadd(1, c + 16, kSumStride);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+    }
+    for (std::int64_t i = 0; i < k; i += kInputGroup, a += 16 * kInputGroup, w += kStepBytes) {
+      prefetch<Stream>(w);
+      _tile_loadd(4, a, kRowBytes);
+      _tile_loadd(6, w, kPairBytes);
+      _tile_loadd(7, w + kRowBytes, kPairBytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    _tile_stored(0, c, kSumStride);
+    _tile_stored(1, c + 16, kSumStride);
+  }
+
+  /// Two panels side by side: twice the streams of memory and sums in flight.
+  static void rows16_pair(const Input* a, const char* w, const char* v, std::int64_t k, float* c) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (std::int64_t i = 0; i < k; i += kInputGroup, a += 16 * kInputGroup, w += kStepBytes, v += kStepBytes) {
+      prefetch<true>(w);
+      prefetch<true>(v);
+      _tile_loadd(4, a, kRowBytes);
+      _tile_loadd(5, w, kPairBytes);
+      _tile_loadd(6, w + kRowBytes, kPairBytes);
+      _tile_loadd(7, v, kPairBytes);
+      _tile_dpbf16ps(0, 4, 5);
+      _tile_dpbf16ps(1, 4, 6);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_loadd(5, v + kRowBytes, kPairBytes);
+      _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_stored(0, c, kSumStride);
+    _tile_stored(1, c + 16, kSumStride);
+    _tile_stored(2, c + kSumTile, kSumStride);
+    _tile_stored(3, c + kSumTile + 16, kSumStride);
+  }
+};
+
+struct Bf16Amx : Avx512 {
+  using Simd = Avx512;
+  using Kernel = AmxKernel;
+  using Source = std::uint16_t;
+  static constexpr std::int64_t kRowTile = 32;
+  static constexpr std::int64_t kRowQuantum = 16;
+  static constexpr std::int64_t kStep = 32;
+  /// 32 KiB of one panel in an L1 of 48 KiB; the sums of a tile move to memory and back once for 16 steps.
+  static constexpr std::int64_t kBlock = 512;
+  /// 256 rows: 256 KiB for a block of k, in an L2 of 2 MiB. The unit is so fast that fewer rows for each read of the
+  /// weights would leave it waiting for DRAM.
+  static constexpr std::int64_t kBlockTiles = 8;
+
+  static void store_source(Source* p, Vec v) { store_bf16(p, v); }
+  static void store_input(Source* p, Vec v) { store_bf16(p, v); }
+};
+
+}  // namespace
+
+constinit const Engine kBf16Amx =
+    make_engine<Bf16Amx>({"experts/cpu_bf16_amx", "AMX, bf16 products", &CpuFeatures::amx_bf16,
+                          "AMX-BF16, or the system does not grant it", DType::bf16});
+
+}  // namespace conclave::experts::grouped

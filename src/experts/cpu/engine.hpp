@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// What one instruction set and dtype bring to the grouped product: the shape of their layout and five functions. The
+// rest (routing, packing, scheduling) is compiled once, for every CPU, and knows nothing else about them.
+//
+// Layouts, with G values of k side by side where the unit multiplies pairs:
+//   weights  panels of `panel_columns` columns, [k / weight_group][column][weight_group]; a gated w13 has the gate
+//            columns in the first half of a panel and the up columns of the same indices in the second
+//   inputs   row tiles (row_tiles.hpp), [k / input_group][row][input_group]
+// k is padded to k_step with zeros in both, so that no kernel has a tail in k.
+#pragma once
+
+#include <cstdint>
+
+#include "conclave/config.hpp"
+#include "experts/activation.hpp"
+
+namespace conclave::experts::grouped {
+
+/// Some rows of one expert times some panels of one of its matrices.
+struct ProductTask {
+  const void* inputs;  ///< The expert's packed rows, from its first.
+  const void* panels;  ///< The first panel of the task.
+  const float* bias;   ///< [num_panels][panel_columns] in the order of the panel's columns; null: none.
+  std::int64_t k;      ///< Padded.
+  std::int64_t num_panels;
+  std::int64_t rows;  ///< Of the expert, not of the task.
+  std::int64_t tile_begin, tile_end;
+};
+
+/// What becomes of the first product: the activation, packed as the input of the second.
+struct ActivationTarget {
+  const ActivationFn* fn;
+  /// For the activations that a kernel has no vector form of. `up` is ignored where there is no gate.
+  float (*scalar)(const ActivationFn& fn, float gate, float up);
+  void* to;                          ///< The expert's rows of the second product's input.
+  std::int64_t first_panel;          ///< Index of the task's first panel in the matrix.
+  std::int64_t intermediate_size;    ///< Columns from here on are stored as zeros,
+  std::int64_t padded_intermediate;  ///< and from here on not at all.
+};
+
+/// What becomes of the second product: f32 rows, one for each (token, pick).
+struct RowTarget {
+  float* rows;
+  std::int64_t row_stride;
+  const std::int32_t* pairs;  ///< The row of `rows` for each row of the expert.
+  std::int64_t first_column;  ///< Of the task's first panel.
+  std::int64_t num_columns;   ///< Of the matrix.
+};
+
+/// One tile of tokens' hidden states -> the layout of inputs.
+struct PackRowsTask {
+  const void* hidden_states;
+  std::int64_t row_stride;    ///< In elements.
+  const std::int32_t* pairs;  ///< token * top_k + pick, for each valid row.
+  std::int64_t top_k;
+  std::int64_t valid_rows, padded_rows;
+  std::int64_t num_columns, k;
+  void* to;
+};
+
+/// Rows of one token -> some columns of its output.
+struct CombineTask {
+  const float* rows;  ///< [top_k] rows of the token, from the task's first column.
+  std::int64_t row_stride;
+  const std::uint8_t* present;  ///< [top_k]: 0 where there is no row.
+  const float* weights;         ///< [top_k]
+  std::int64_t top_k;
+  std::int64_t num_columns;
+  void* to;
+};
+
+struct Engine {
+  const char* name;  ///< As registered.
+  const char* unit;  ///< For reports: the instruction set and what it multiplies.
+  bool CpuFeatures::*feature;
+  const char* feature_name;
+  DType dtype;             ///< Of activations, in and out.
+  DType weight_dtype;      ///< Of the packed weights.
+  bool widens_weights;     ///< Accepts bf16 and f16 weights, converted when packed.
+  bool rounds_activation;  ///< The activation's result is rounded to dtype between the products.
+  std::int64_t row_tile, row_quantum;
+  std::int64_t block_tiles;  ///< Row tiles of one task; what they need stays in the L2 cache.
+  std::int64_t panel_columns;
+  std::int64_t weight_group, input_group;
+  std::int64_t k_step, k_block;
+  std::int64_t input_bytes;  ///< Of one element of the packed inputs.
+
+  void (*pack_rows)(const PackRowsTask& task);
+  void (*first_product)(const ProductTask& task, const ActivationTarget& target);
+  void (*second_product)(const ProductTask& task, const RowTarget& target);
+  void (*combine)(const CombineTask& task);
+};
+
+/// Panels that one task computes at most: as many as share one pass over its rows (product_loop.hpp).
+inline constexpr std::int64_t kMaxGroup = 4;
+
+}  // namespace conclave::experts::grouped

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: the sums of one tile and one panel. Out: bias and activation as packed input of the second product; or bias and
+// rows of the second product, f32.
+#pragma once
+
+#include <cstdint>
+
+#include "experts/cpu/engine.hpp"
+#include "experts/cpu/product_loop.hpp"
+#include "experts/cpu/row_tiles.hpp"
+#include "experts/cpu/vector_math.hpp"
+
+namespace conclave::experts::grouped {
+namespace {
+
+template <class Part>
+struct Epilogues {
+  using Kernel = typename Part::Kernel;
+  using Simd = typename Part::Simd;
+  using Input = typename Kernel::Input;
+  using Vec = typename Simd::Vec;
+  static constexpr std::int64_t kLanes = Simd::kLanes;
+  static constexpr std::int64_t kPanel = Kernel::kPanel;
+
+  static Vec biased(const float* sums, const float* bias) {
+    const Vec v = Simd::load(sums);
+    return bias == nullptr ? v : v + Simd::load(bias);
+  }
+
+  static void activate_lanes(const ActivationTarget& target, Vec gate, Vec up, Input* to) {
+    if (has_vector_form(target.fn->kind)) return Part::store_input(to, activate<Simd>(*target.fn, gate, up));
+    alignas(64) float g[kLanes];
+    alignas(64) float u[kLanes];
+    Simd::store(g, gate);
+    Simd::store(u, up);
+    for (std::int64_t j = 0; j < kLanes; ++j) g[j] = target.scalar(*target.fn, g[j], u[j]);
+    Part::store_input(to, Simd::load(g));
+  }
+
+  /// values[row][lane] of columns [column, column + kLanes) -> the input layout of the second product. Columns that
+  /// only pad are exact zeros, whatever the activation of 0 is.
+  static void store_inputs(const ActivationTarget& target, const Input (&values)[Part::kRowTile][kLanes], Input* tile,
+                           std::int64_t rows, std::int64_t column) {
+    constexpr std::int64_t kGroup = Kernel::kInputGroup;
+    const std::int64_t left = target.padded_intermediate - column;
+    for (std::int64_t j = 0; j < kLanes && j < left; ++j) {
+      const std::int64_t k = column + j;
+      Input* to = tile + k / kGroup * rows * kGroup + k % kGroup;
+      const bool exists = k < target.intermediate_size;
+      for (std::int64_t r = 0; r < rows; ++r) to[r * kGroup] = exists ? values[r][j] : Input{0};
+    }
+  }
+
+  static void first_product(const ProductTask& task, const ActivationTarget& target) {
+    const ProductLoop<Part> loop{task};
+    const bool gated = target.fn->gated;
+    const std::int64_t width = gated ? kLanes : kPanel;
+    loop.run([&](const float* sums, std::int64_t t, std::int64_t p) {
+      const std::int64_t rows = loop.tiles.padded(t);
+      Input* tile = static_cast<Input*>(target.to) + loop.tiles.begin(t) * target.padded_intermediate;
+      const std::int64_t begin = (target.first_panel + p) * width;
+      alignas(64) Input values[Part::kRowTile][kLanes] = {};
+      for (std::int64_t v = 0; v < width; v += kLanes) {
+        const float* bias = task.bias == nullptr ? nullptr : task.bias + p * kPanel + v;
+        const float* up_bias = bias == nullptr || !gated ? nullptr : bias + kLanes;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const float* x = sums + r * kPanel + v;
+          activate_lanes(target, biased(x, bias), gated ? biased(x + kLanes, up_bias) : Simd::set(0.0f), values[r]);
+        }
+        store_inputs(target, values, tile, rows, begin + v);
+      }
+      // The last panel may end before the padding does (k_step of AMX is two panels of gate and up).
+      if (begin + width < target.intermediate_size) return;
+      for (std::int64_t k = begin + width; k < target.padded_intermediate; k += kLanes)
+        store_inputs(target, values, tile, rows, k);
+    });
+  }
+
+  static void second_product(const ProductTask& task, const RowTarget& target) {
+    const ProductLoop<Part> loop{task};
+    loop.run([&](const float* sums, std::int64_t t, std::int64_t p) {
+      const std::int64_t column = target.first_column + p * kPanel;
+      const std::int64_t left = target.num_columns - column;
+      const float* bias = task.bias == nullptr ? nullptr : task.bias + p * kPanel;
+      for (std::int64_t r = 0; r < loop.tiles.valid(t); ++r) {
+        float* to = target.rows + target.pairs[loop.tiles.begin(t) + r] * target.row_stride + column;
+        for (std::int64_t j = 0; j < kPanel && j < left; j += kLanes) {
+          const Vec v = biased(sums + r * kPanel + j, bias == nullptr ? nullptr : bias + j);
+          if (left - j >= kLanes) {
+            Simd::store(to + j, v);
+          } else {
+            alignas(64) float lanes[kLanes];
+            Simd::store(lanes, v);
+            for (std::int64_t i = 0; i < left - j; ++i) to[j + i] = lanes[i];
+          }
+        }
+      }
+    });
+  }
+};
+
+}  // namespace
+}  // namespace conclave::experts::grouped

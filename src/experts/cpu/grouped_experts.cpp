@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: hidden states [M, H], ids and weights [M, k]. Out: [M, H], weighted and reduced. The rows of one expert are one
+// dense product, cut into register tiles; the rows of the second product stay in f32 and are rounded once.
+#include "experts/cpu/grouped_experts.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/slot_lookup.hpp"
+#include "experts/cpu/phases.hpp"
+#include "experts/supports.hpp"
+#include "experts/weights_check.hpp"
+
+namespace conclave::experts::grouped {
+namespace {
+
+/// Rows of the second product are padded to a whole vector of any instruction set, so that reading them has no tail.
+constexpr std::int64_t kRowAlignment = 16;
+
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+class GroupedExperts final : public ModularExperts {
+ public:
+  GroupedExperts(const Engine& engine, const Problem& problem)
+      : engine_(engine),
+        name_(engine.name),
+        problem_(problem),
+        activation_(make_activation(problem.moe.activation, problem.moe.activation_params)) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  bool supports_expert_map() const noexcept override { return true; }
+  ExpertOutputKind output_kind() const noexcept override { return ExpertOutputKind::reduced; }
+  WeightAndReduceKind finalize_weight_and_reduce() const noexcept override { return WeightAndReduceKind::no_op; }
+
+  std::unique_ptr<PackedWeights> pack(const ExpertWeights& weights, Stream stream) const override {
+    check_weights(problem_, weights);
+    auto packed = std::make_unique<GroupedWeights>(engine_, problem_, weights.num_local_experts());
+    packed->assign(problem_, weights, *stream.executor);
+    return packed;
+  }
+  void update(PackedWeights& packed, const ExpertWeights& weights, Stream stream) const override {
+    packed_as<GroupedWeights>(packed, name_).assign(problem_, weights, *stream.executor);
+  }
+
+  ExpertsBuffers take_buffers(Arena& arena, std::int64_t num_tokens) const override;
+  void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
+             Stream stream) const override;
+  std::string describe(std::int64_t num_tokens) const override;
+
+ private:
+  const MoeConfig& moe() const noexcept { return problem_.moe; }
+  std::int64_t hidden_size() const noexcept { return problem_.moe.expert_width(); }
+  void check(const ExpertsInput& input, const ExpertsBuffers& buffers) const;
+
+  const Engine& engine_;
+  std::string name_;
+  Problem problem_;
+  ActivationFn activation_;
+};
+
+ExpertsBuffers GroupedExperts::take_buffers(Arena& arena, std::int64_t num_tokens) const {
+  const std::int64_t num_pairs = num_tokens * moe().num_slots();
+  require(num_pairs <= INT32_MAX, "{}: {} tokens x {} slots, expected at most {} pairs", name_, num_tokens,
+          moe().num_slots(), INT32_MAX);
+  const std::int64_t num_experts = moe().num_weight_experts();
+  const std::int64_t num_rows = num_pairs + (engine_.row_quantum - 1) * std::min(num_pairs, num_experts);
+  const DType input_dtype = engine_.input_bytes == 4 ? DType::f32 : engine_.dtype;
+  const std::int64_t input_bytes = num_rows * round_up(hidden_size(), engine_.k_step) * engine_.input_bytes;
+  const std::int64_t row_bytes = num_pairs * round_up(hidden_size(), kRowAlignment) * std::int64_t{sizeof(float)};
+
+  ExpertsBuffers buffers;
+  // Packed inputs die with the first product, before rows of the second exist.
+  buffers.workspace13 = arena.take(DType::u8, {std::max(input_bytes, row_bytes)});
+  buffers.workspace2 = arena.take(input_dtype, {num_rows, round_up(moe().intermediate_size, engine_.k_step)});
+  buffers.output = arena.take(engine_.dtype, {num_tokens, hidden_size()});
+  Arena measure = Arena::measuring();
+  Assignment::take(measure, num_pairs, num_experts);
+  buffers.scratch = arena.take(DType::u8, {measure.used()});
+  return buffers;
+}
+
+/// Messages are put together only where something is wrong: this runs on every call and must not allocate.
+void GroupedExperts::check(const ExpertsInput& input, const ExpertsBuffers& buffers) const {
+  const ConstTensorView& x = input.hidden_states;
+  if (x.rank != 2 || x.size(1) != hidden_size() || x.dtype != engine_.dtype || (x.size(1) > 1 && x.stride(1) != 1))
+    fail(ErrorKind::invalid_argument,
+         "{}: hidden_states: given {}, expected {} [num_tokens, {}] with contiguous columns", name_, to_string(x),
+         name_of(engine_.dtype), hidden_size());
+  const auto check_pairs = [&](const char* what, const ConstTensorView& view) {
+    if (view.rank != 2 || view.size(0) != x.size(0) || view.size(1) != moe().num_slots())
+      fail(ErrorKind::invalid_argument, "{}: {}: given {}, expected [{}, {}]", name_, what, to_string(view), x.size(0),
+           moe().num_slots());
+  };
+  check_pairs("topk_ids", input.topk_ids);
+  check_pairs("topk_weights", input.topk_weights);
+  if (input.topk_weights.dtype != DType::f32)
+    fail(ErrorKind::invalid_argument, "{}: topk_weights: given {}, expected f32", name_, to_string(input.topk_weights));
+  const TensorView& out = buffers.output;
+  if (out.rank != 2 || out.size(0) != x.size(0) || out.size(1) != hidden_size() || out.dtype != engine_.dtype)
+    fail(ErrorKind::invalid_argument, "{}: output: given {}, expected {} [{}, {}]", name_, to_string(out),
+         name_of(engine_.dtype), x.size(0), hidden_size());
+}
+
+void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
+                           Stream stream) const {
+  const auto& weights = packed_as<const GroupedWeights>(packed, name_);
+  check(input, buffers);
+  const std::int64_t num_tokens = input.hidden_states.size(0);
+  if (num_tokens == 0) return;
+  const std::int64_t num_local = weights.num_local_experts();
+  const SlotLookup slot_of(input.topk_ids, input.expert_map, input.expert_map ? input.expert_map->size(0) : num_local,
+                           num_local);
+  Arena scratch({buffers.scratch.as<std::byte>(), static_cast<std::size_t>(buffers.scratch.bytes())}, Device{});
+  Assignment assignment = Assignment::take(scratch, num_tokens * moe().num_slots(), moe().num_weight_experts());
+  assignment.fill(slot_of, input.topk_weights, input.router_weight_applied, num_local, engine_.row_quantum);
+
+  const Call call{
+      .engine = engine_,
+      .moe = problem_.moe,
+      .activation = activation_,
+      .weights = weights,
+      .hidden_states = input.hidden_states,
+      .top_k = moe().num_slots(),
+      .inputs = buffers.workspace13.data,
+      .activations = buffers.workspace2.data,
+      .rows = buffers.workspace13.as<float>(),
+      .row_stride = round_up(hidden_size(), kRowAlignment),
+      .output = buffers.output,
+      .executor = *stream.executor,
+  };
+  pack_rows(call, assignment);
+  first_product(call, assignment);
+  second_product(call, assignment);
+  combine(call, assignment);
+}
+
+std::string GroupedExperts::describe(std::int64_t num_tokens) const {
+  const double pairs = static_cast<double>(num_tokens * moe().num_slots());
+  const double rows = pairs / static_cast<double>(std::max<std::int64_t>(1, moe().num_weight_experts()));
+  const bool decode = rows <= static_cast<double>(engine_.row_tile);
+  return fmt::format("{}: {}x{} tiles, panels of {} columns; {:.3g} rows for each expert: {}", engine_.unit,
+                     engine_.row_tile, engine_.panel_columns, engine_.panel_columns, rows,
+                     decode ? "decode, weights streamed once, panels shared out in shrinking runs"
+                            : fmt::format("prefill, blocks of {} rows x up to {} panels x {} of k from one counter",
+                                          engine_.row_tile * engine_.block_tiles, kMaxGroup, engine_.k_block));
+}
+
+Support supports_cpu(const Engine& engine, const Problem& problem) {
+  return problem.device.cpu.*engine.feature ? Support::yes()
+                                            : Support::no(fmt::format("the CPU lacks {}", engine.feature_name));
+}
+
+Support supports_dtypes(const Engine& engine, const Problem& problem) {
+  const MoeConfig& moe = problem.moe;
+  if (moe.dtype != engine.dtype)
+    return Support::no(fmt::format("dtype {}, it takes {}", name_of(moe.dtype), name_of(engine.dtype)));
+  if (moe.weight_dtype == engine.weight_dtype) return Support::yes();
+  if (engine.widens_weights && is_compute_dtype(moe.weight_dtype)) return Support::yes();
+  return Support::no(fmt::format("weight_dtype {}, it takes {}{}", name_of(moe.weight_dtype),
+                                 engine.widens_weights ? "f32, bf16 or f16" : name_of(engine.weight_dtype),
+                                 engine.widens_weights ? "" : " as dtype"));
+}
+
+Support supports(const Engine& engine, const Problem& problem) {
+  return first_refusal(supports_device(problem, DeviceType::cpu), supports_cpu(engine, problem),
+                       supports_gate(problem, true, true), supports_activation(problem, all_activations()),
+                       supports_unquantized(problem), supports_dtypes(engine, problem), supports_parallel(problem),
+                       supports_any_shape(problem));
+}
+
+}  // namespace
+
+Entry<Experts> entry_of(const Engine& engine) {
+  return {.name = engine.name,
+          .supports = [&engine](const Problem& problem) { return supports(engine, problem); },
+          .make = [&engine](const PartContext& context) -> std::unique_ptr<Experts> {
+            return std::make_unique<GroupedExperts>(engine, context.problem);
+          }};
+}
+
+}  // namespace conclave::experts::grouped

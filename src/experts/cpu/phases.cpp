@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: rows by expert. Out: units of work, shared among threads, handed to the engine.
+#include "experts/cpu/phases.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "cpu/parallel_for.hpp"
+#include "experts/cpu/row_tiles.hpp"
+
+namespace conclave::experts::grouped {
+namespace {
+
+RowTiles tiles_of(const Engine& engine, std::int64_t rows) {
+  return {rows, engine.row_tile, engine.row_quantum};
+}
+
+std::int64_t blocks_of(const Engine& engine, std::int64_t rows) {
+  return (tiles_of(engine, rows).count() + engine.block_tiles - 1) / engine.block_tiles;
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Hands out units in order. Decode takes large shares first and small ones last: long runs of memory for each thread,
+/// and no thread that waits for another's last megabyte. Otherwise units are large and unequal, so one at a time.
+class UnitCounter {
+ public:
+  UnitCounter(std::int64_t count, bool decode, int num_threads)
+      : count_(count), shrink_(decode ? 2 * std::int64_t{num_threads} : count + 1) {}
+
+  cpu::Range take() noexcept {
+    std::int64_t begin = next_.load(std::memory_order_relaxed);
+    std::int64_t end = begin;
+    do {
+      if (begin >= count_) return {};
+      const std::int64_t share = std::max<std::int64_t>(1, (count_ - begin) / shrink_);
+      // Whole groups where there are several: that many panels are streamed side by side.
+      end = begin + (share > kMaxGroup ? share / kMaxGroup * kMaxGroup : share);
+    } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    return {begin, end};
+  }
+
+ private:
+  alignas(64) std::atomic<std::int64_t> next_{0};
+  const std::int64_t count_;
+  const std::int64_t shrink_;
+};
+
+/// Some panels and row tiles of one expert.
+struct Piece {
+  std::int64_t expert;
+  std::int64_t panel_begin, panel_end;
+  std::int64_t tile_begin, tile_end;
+};
+
+/// Calls run(Piece) for units [range.begin, range.end). Row blocks are the inner index: threads that take neighbouring
+/// units read the same panels while the shared cache has them.
+template <class Run>
+void run_units(const Engine& engine, const Assignment& assignment, const ProductGrid& grid, std::int64_t num_panels,
+               cpu::Range range, Run&& run) {
+  for (std::int64_t unit = range.begin; unit < range.end;) {
+    const std::int64_t a = assignment.owner_of(unit);
+    const std::int64_t expert = assignment.active[a];
+    const std::int64_t index = unit - assignment.units[a];
+    const std::int64_t num_tiles = tiles_of(engine, assignment.experts[expert].rows).count();
+    const std::int64_t num_blocks = grid.decode ? 1 : blocks_of(engine, assignment.experts[expert].rows);
+    const std::int64_t block = index % num_blocks;
+    // Neighbouring panels of one tile are one piece, so that the engine can stream several at once.
+    const std::int64_t count = grid.decode ? std::min(range.end, assignment.units[a + 1]) - unit : 1;
+    const std::int64_t panel = index / num_blocks * grid.group;
+    run(Piece{expert, panel, std::min(panel + count * grid.group, num_panels), num_tiles * block / num_blocks,
+              num_tiles * (block + 1) / num_blocks});
+    unit += count;
+  }
+}
+
+template <class Run>
+void run_product(const Call& call, Assignment& assignment, std::int64_t num_panels, Run&& run) {
+  if (assignment.num_rows == 0) return;
+  const int num_threads = call.executor.num_threads();
+  const ProductGrid grid = grid_of(call.engine, assignment, num_panels, num_threads);
+  UnitCounter counter(assignment.units[assignment.num_active], grid.decode, num_threads);
+  call.executor.parallel([&](int /*thread*/) {
+    for (cpu::Range r = counter.take(); r.size() > 0; r = counter.take())
+      run_units(call.engine, assignment, grid, num_panels, r, run);
+  });
+}
+
+ProductTask task_of(const Call& call, const Assignment& assignment, const PackedMatrix& matrix, const void* inputs,
+                    const Piece& piece) {
+  const ExpertRows& expert = assignment.experts[piece.expert];
+  return {
+      .inputs = static_cast<const std::byte*>(inputs) + expert.base * matrix.k * call.engine.input_bytes,
+      .panels = matrix.panel(piece.expert, piece.panel_begin),
+      .bias = matrix.panel_bias(piece.expert, piece.panel_begin),
+      .k = matrix.k,
+      .num_panels = piece.panel_end - piece.panel_begin,
+      .rows = expert.rows,
+      .tile_begin = piece.tile_begin,
+      .tile_end = piece.tile_end,
+  };
+}
+
+float scalar_activation(const ActivationFn& fn, float gate, float up) {
+  return fn.gated ? activate(fn, gate, up) : activate(fn, gate);
+}
+
+}  // namespace
+
+ProductGrid grid_of(const Engine& engine, Assignment& assignment, std::int64_t num_panels, int num_threads) {
+  if (assignment.max_rows <= engine.row_tile) {
+    assignment.count_units([&](const ExpertRows&) { return num_panels; });
+    return {true, 1};
+  }
+  // Large units read each row block less often; but one hot expert of few panels must still keep every thread busy.
+  const std::int64_t enough = 4 * std::int64_t{num_threads};
+  for (std::int64_t group = kMaxGroup;; group /= 2) {
+    const std::int64_t units = assignment.count_units(
+        [&](const ExpertRows& e) { return ceil_div(num_panels, group) * blocks_of(engine, e.rows); });
+    if (units >= enough || group == 1) return {false, group};
+  }
+}
+
+void pack_rows(const Call& call, Assignment& assignment) {
+  const Engine& engine = call.engine;
+  const std::int64_t k = call.weights.w13().k;
+  const std::int64_t num_units =
+      assignment.count_units([&](const ExpertRows& e) { return tiles_of(engine, e.rows).count(); });
+  // A region costs a few microseconds, in which one thread packs some thousand elements.
+  constexpr std::int64_t kElementsWorthARegion = 32768;
+  const std::int64_t grain = assignment.num_rows * k < kElementsWorthARegion ? num_units : 0;
+  cpu::parallel_for(call.executor, num_units, grain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const std::int64_t a = assignment.owner_of(unit);
+      const ExpertRows& expert = assignment.experts[assignment.active[a]];
+      const RowTiles tiles = tiles_of(engine, expert.rows);
+      const std::int64_t tile = unit - assignment.units[a];
+      const std::int64_t row = tiles.begin(tile);
+      engine.pack_rows({.hidden_states = call.hidden_states.data,
+                        .row_stride = call.hidden_states.stride(0),
+                        .pairs = assignment.pairs + expert.first + row,
+                        .top_k = call.top_k,
+                        .valid_rows = tiles.valid(tile),
+                        .padded_rows = tiles.padded(tile),
+                        .num_columns = call.hidden_states.size(1),
+                        .k = k,
+                        .to = static_cast<std::byte*>(call.inputs) + (expert.base + row) * k * engine.input_bytes});
+    }
+  });
+}
+
+void first_product(const Call& call, Assignment& assignment) {
+  const PackedMatrix& matrix = call.weights.w13();
+  const std::int64_t padded = call.weights.w2().k;
+  run_product(call, assignment, matrix.num_panels, [&](const Piece& piece) {
+    const std::int64_t base = assignment.experts[piece.expert].base;
+    const ActivationTarget target{
+        .fn = &call.activation,
+        .scalar = scalar_activation,
+        .to = static_cast<std::byte*>(call.activations) + base * padded * call.engine.input_bytes,
+        .first_panel = piece.panel_begin,
+        .intermediate_size = call.moe.intermediate_size,
+        .padded_intermediate = padded,
+    };
+    call.engine.first_product(task_of(call, assignment, matrix, call.inputs, piece), target);
+  });
+}
+
+void second_product(const Call& call, Assignment& assignment) {
+  const PackedMatrix& matrix = call.weights.w2();
+  run_product(call, assignment, matrix.num_panels, [&](const Piece& piece) {
+    const RowTarget target{
+        .rows = call.rows,
+        .row_stride = call.row_stride,
+        .pairs = assignment.pairs + assignment.experts[piece.expert].first,
+        .first_column = piece.panel_begin * matrix.panel_columns,
+        .num_columns = call.moe.expert_width(),
+    };
+    call.engine.second_product(task_of(call, assignment, matrix, call.activations, piece), target);
+  });
+}
+
+void combine(const Call& call, const Assignment& assignment) {
+  // Few tokens are cut by columns too, or one thread would do all. A multiple of every vector loop's stride.
+  constexpr std::int64_t kColumns = 512;
+  const std::int64_t num_columns = call.output.size(1);
+  const std::int64_t cuts = ceil_div(num_columns, kColumns);
+  const std::int64_t num_units = call.output.size(0) * cuts;
+  cpu::parallel_for(call.executor, num_units, 4, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const std::int64_t token = unit / cuts;
+      const std::int64_t column = unit % cuts * kColumns;
+      call.engine.combine({.rows = call.rows + token * call.top_k * call.row_stride + column,
+                           .row_stride = call.row_stride,
+                           .present = assignment.present + token * call.top_k,
+                           .weights = assignment.weights + token * call.top_k,
+                           .top_k = call.top_k,
+                           .num_columns = std::min(kColumns, num_columns - column),
+                           .to = static_cast<std::byte*>(call.output.data) +
+                                 bytes_of(call.output.dtype, token * call.output.stride(0) + column)});
+    }
+  });
+}
+
+}  // namespace conclave::experts::grouped

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: hidden states [E_local, T, H] with counts. Out: f32 rows of the same shape, unweighted; zeros behind the valid
+// ones. The obvious host loop: for each expert two dense products. Simple and quick enough to check batched transports.
+#include <algorithm>
+
+#include "conclave/registry.hpp"
+#include "cpu/dense.hpp"
+#include "cpu/parallel_for.hpp"
+#include "experts/batched_input.hpp"
+#include "experts/plain_experts.hpp"
+#include "experts/supports.hpp"
+
+namespace conclave {
+namespace experts::naive {
+namespace {
+
+class Batched final : public PlainExperts<ModularExperts> {
+ public:
+  using PlainExperts::PlainExperts;
+
+  ActivationFormat activation_format() const noexcept override { return ActivationFormat::batched_experts; }
+  ExpertOutputKind output_kind() const noexcept override { return ExpertOutputKind::unreduced_batched; }
+  WeightAndReduceKind finalize_weight_and_reduce() const noexcept override {
+    return WeightAndReduceKind::naive_batched;
+  }
+
+  /// The products of one expert at a time.
+  ExpertsBuffers take_buffers(Arena& arena, std::int64_t num_tokens) const override {
+    ExpertsBuffers buffers;
+    buffers.workspace13 = arena.take(DType::f32, {num_tokens, w13_rows()});
+    buffers.workspace2 = arena.take(DType::f32, {num_tokens, moe().intermediate_size});
+    buffers.scratch = arena.take(DType::u8, {0});
+    buffers.output = arena.take(DType::f32, {num_local_experts(problem()), num_tokens, hidden_size()});
+    return buffers;
+  }
+
+  void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
+             Stream stream) const override {
+    const PlainWeights& weights = plain(packed);
+    check_hidden_states(input.hidden_states, 3);
+    const std::span<const std::int32_t> counts = batched_counts(input, weights, buffers.output);
+    const std::int64_t max_rows = buffers.output.size(1);
+    for (std::int64_t e = 0; e < buffers.output.size(0); ++e) {
+      const std::int64_t rows = valid_rows(counts, weights, e, max_rows);
+      const TensorView output = buffers.output.at(e);
+      if (rows > 0) {
+        run_expert(weights, e, input.hidden_states.at(e).narrow(0, 0, rows), buffers, output.narrow(0, 0, rows),
+                   *stream.executor);
+      }
+      std::fill_n(output.as<float>() + rows * hidden_size(), (max_rows - rows) * hidden_size(), 0.0f);
+    }
+  }
+
+  std::string describe(std::int64_t /*num_tokens*/) const override {
+    return "expert after expert, two dense products each";
+  }
+
+ private:
+  void run_expert(const PlainWeights& weights, std::int64_t e, const ConstTensorView& x, const ExpertsBuffers& buffers,
+                  const TensorView& output, Executor& executor) const {
+    const std::int64_t rows = x.size(0);
+    const TensorView product = buffers.workspace13.narrow(0, 0, rows);
+    const TensorView inner = buffers.workspace2.narrow(0, 0, rows);
+    cpu::dense(x, weights.w13().at(e), bias_of(weights.w13_bias(), e), product, executor);
+    cpu::parallel_for(executor, rows, kRowsWorthThreads, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t row = begin; row < end; ++row)
+        activate_row(activation(), moe().w13_layout, product.at(row).as<float>(), inner.at(row).as<float>(),
+                     moe().intermediate_size);
+    });
+    cpu::dense(inner, weights.w2().at(e), bias_of(weights.w2_bias(), e), output, executor);
+  }
+
+  static std::optional<ConstTensorView> bias_of(const Tensor& bias, std::int64_t e) {
+    if (!bias) return std::nullopt;
+    return bias.view().at(e);
+  }
+
+  /// An activation row takes microseconds at common widths, about as long as starting a parallel region.
+  static constexpr std::int64_t kRowsWorthThreads = 4;
+};
+
+}  // namespace
+}  // namespace experts::naive
+
+namespace parts {
+
+Entry<Experts> experts_naive_batched();
+Entry<Experts> experts_naive_batched() {
+  const std::string name = "experts/naive_batched";
+  return {.name = name,
+          .format = ActivationFormat::batched_experts,
+          .supports = experts::supports_all_unquantized_on_cpu,
+          .make = [name](const PartContext& context) -> std::unique_ptr<Experts> {
+            return std::make_unique<experts::naive::Batched>(name, context.problem);
+          }};
+}
+
+}  // namespace parts
+}  // namespace conclave

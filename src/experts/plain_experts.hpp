@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// What every part on plain weights has in common: a name, the problem, the activation, and packing. A part adds its
+// format, its buffers and apply().
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "conclave/experts.hpp"
+#include "experts/activation.hpp"
+#include "experts/plain_weights.hpp"
+#include "experts/weights_check.hpp"
+
+namespace conclave::experts {
+
+/// Stage is ModularExperts or MonolithicExperts.
+template <class Stage>
+class PlainExperts : public Stage {
+ public:
+  PlainExperts(std::string name, const Problem& problem)
+      : name_(std::move(name)),
+        problem_(problem),
+        activation_(make_activation(problem.moe.activation, problem.moe.activation_params)) {}
+
+  const std::string& name() const noexcept final { return name_; }
+  bool supports_expert_map() const noexcept final { return true; }
+
+  std::unique_ptr<PackedWeights> pack(const ExpertWeights& weights, Stream /*stream*/) const final {
+    return std::make_unique<PlainWeights>(name_, problem_, weights);
+  }
+  void update(PackedWeights& packed, const ExpertWeights& weights, Stream /*stream*/) const final {
+    packed_as<PlainWeights>(packed, name_).assign(problem_, weights);
+  }
+
+ protected:
+  const PlainWeights& plain(const PackedWeights& packed) const { return packed_as<const PlainWeights>(packed, name_); }
+  const MoeConfig& moe() const noexcept { return problem_.moe; }
+  const Problem& problem() const noexcept { return problem_; }
+  const ActivationFn& activation() const noexcept { return activation_; }
+  std::int64_t hidden_size() const noexcept { return problem_.moe.expert_width(); }
+  std::int64_t w13_rows() const noexcept {
+    return conclave::w13_rows(activation_.gated, problem_.moe.intermediate_size);
+  }
+
+  /// Activations as the part's buffers and arithmetic expect them; columns contiguous, row stride free.
+  void check_hidden_states(const ConstTensorView& hidden_states, int rank) const {
+    require(hidden_states.rank == rank && hidden_states.size(-1) == hidden_size() &&
+                hidden_states.dtype == problem_.moe.dtype,
+            "hidden_states: given {}, expected {} of rank {} with {} columns", to_string(hidden_states),
+            name_of(problem_.moe.dtype), rank, hidden_size());
+    require(hidden_size() <= 1 || hidden_states.stride(-1) == 1, "hidden_states: given {}, expected contiguous columns",
+            to_string(hidden_states));
+  }
+
+ private:
+  std::string name_;
+  Problem problem_;
+  ActivationFn activation_;
+};
+
+}  // namespace conclave::experts

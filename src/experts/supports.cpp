@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: a problem. Out: the first reason why experts cannot run it.
+#include "experts/supports.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "conclave/error.hpp"
+
+namespace conclave::experts {
+namespace {
+
+template <class... Args>
+Support refuse_unless(bool ok, fmt::format_string<Args...> text, Args&&... args) {
+  return ok ? Support::yes() : Support::no(fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+Support supports_device(const Problem& problem, DeviceType device) {
+  return refuse_unless(problem.device.device.type == device, "device {}, it runs on {}",
+                       to_string(problem.device.device), device == DeviceType::cpu ? "cpu" : "cuda");
+}
+
+Support supports_gate(const Problem& problem, bool gated, bool non_gated) {
+  const bool has_gate = is_gated(problem.moe.activation);
+  return refuse_unless(has_gate ? gated : non_gated, "activation {} is {}gated", name_of(problem.moe.activation),
+                       has_gate ? "" : "not ");
+}
+
+Support supports_activation(const Problem& problem, std::span<const Activation> known) {
+  const Activation activation = problem.moe.activation;
+  if (std::find(known.begin(), known.end(), activation) == known.end())
+    return Support::no(fmt::format("activation {}", name_of(activation)));
+  try {
+    resolve(activation, problem.moe.activation_params);
+  } catch (const Error& error) {
+    return Support::no(error.what());
+  }
+  return Support::yes();
+}
+
+Support supports_unquantized(const Problem& problem) {
+  const QuantConfig& quant = problem.quant;
+  return refuse_unless(quant.weights == QuantKey::none && quant.activations == QuantKey::none,
+                       "quantisation weights {} x activations {}, it takes none x none", name_of(quant.weights),
+                       name_of(quant.activations));
+}
+
+Support supports_compute_dtypes(const Problem& problem) {
+  const MoeConfig& moe = problem.moe;
+  if (!is_compute_dtype(moe.dtype))
+    return Support::no(fmt::format("dtype {}, it takes f32, bf16 or f16", name_of(moe.dtype)));
+  return refuse_unless(is_compute_dtype(moe.weight_dtype), "weight_dtype {}, it takes f32, bf16 or f16",
+                       name_of(moe.weight_dtype));
+}
+
+Support supports_parallel(const Problem& problem) {
+  return refuse_unless(!problem.parallel.enable_eplb, "enable_eplb {}: replicas of experts have no mapping yet",
+                       problem.parallel.enable_eplb);
+}
+
+Support supports_inner_routing(const Problem& problem) {
+  return refuse_unless(problem.moe.zero_experts == 0,
+                       "zero_experts {}: their identity term needs the routing outside of the experts",
+                       problem.moe.zero_experts);
+}
+
+Support supports_logits_dtype(const Problem& problem) {
+  return refuse_unless(is_compute_dtype(problem.moe.router_logits_dtype),
+                       "router_logits_dtype {}, it takes f32, bf16 or f16", name_of(problem.moe.router_logits_dtype));
+}
+
+Support supports_any_shape(const Problem& problem) {
+  const MoeConfig& moe = problem.moe;
+  if (moe.expert_width() <= 0) return Support::no(fmt::format("hidden_size {}", moe.expert_width()));
+  if (moe.intermediate_size <= 0) return Support::no(fmt::format("intermediate_size {}", moe.intermediate_size));
+  if (moe.num_slots() <= 0) return Support::no(fmt::format("top_k {}", moe.top_k));
+  if (moe.num_weight_experts() <= 0) return Support::no(fmt::format("num_experts {}", moe.num_experts));
+  return refuse_unless(!moe.apply_router_weight_on_input || moe.num_slots() == 1,
+                       "apply_router_weight_on_input with {} slots for each token, it is defined for 1",
+                       moe.num_slots());
+}
+
+Support supports_all_unquantized_on_cpu(const Problem& problem) {
+  return first_refusal(supports_device(problem, DeviceType::cpu), supports_gate(problem, true, true),
+                       supports_activation(problem, all_activations()), supports_unquantized(problem),
+                       supports_compute_dtypes(problem), supports_parallel(problem), supports_any_shape(problem));
+}
+
+}  // namespace conclave::experts

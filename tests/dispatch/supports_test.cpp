@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+#include "dispatch/supports.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "conclave/error.hpp"
+#include "dispatch/dispatch_list.hpp"
+#include "support/expert_case.hpp"
+
+namespace conclave {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Problem small_problem() {
+  Problem problem;
+  problem.moe = test::small_config();
+  return problem;
+}
+
+template <class Change>
+std::string reason(Change change) {
+  Problem problem = small_problem();
+  change(problem);
+  return dispatch::supports_local(problem).reason();
+}
+
+TEST(DispatchSupports, OneRankAndSplitsWithoutExchangeFit) {
+  EXPECT_TRUE(dispatch::supports_local(small_problem()));
+  Problem problem = small_problem();
+  problem.parallel = make_parallel(4, 1, 1, 0, 1, 0, 1, false, All2All::none);
+  EXPECT_TRUE(dispatch::supports_local(problem));
+  problem.parallel = make_parallel(4, 1, 1, 0, 1, 0, 1, true, All2All::none);
+  EXPECT_TRUE(dispatch::supports_local(problem));
+}
+
+TEST(DispatchSupports, ReasonsNameTheValue) {
+  EXPECT_THAT(reason([](Problem& p) { p.device.device = {DeviceType::cuda, 0}; }), HasSubstr("cuda:0"));
+  EXPECT_THAT(reason([](Problem& p) { p.quant.activations = QuantKey::mxfp8; }), HasSubstr("mxfp8"));
+  EXPECT_THAT(reason([](Problem& p) { p.moe.dtype = DType::f64; }), HasSubstr("f64"));
+  EXPECT_THAT(reason([](Problem& p) { p.parallel = make_parallel(2, 0, 1, 0, 3, 1, 1, true, All2All::all_to_all); }),
+              AllOf(HasSubstr("use_all2all"), HasSubstr("dp_size 3"), HasSubstr("all_to_all")));
+  EXPECT_THAT(reason([](Problem& p) { p.parallel.sp_size = 2; }), HasSubstr("sp_size 2"));
+  EXPECT_THAT(reason([](Problem& p) { p.parallel.enable_eplb = true; }), HasSubstr("enable_eplb"));
+  EXPECT_THAT(reason([](Problem& p) { p.moe.apply_router_weight_on_input = true; }),
+              HasSubstr("apply_router_weight_on_input"));
+}
+
+/// A format, a kind and a name that says what it is: selection relies on all three.
+TEST(DispatchList, EntriesAgreeWithTheirParts) {
+  EXPECT_EQ(builtin_dispatch().size(), 3U);
+  for (const auto& entry : builtin_dispatch()) {
+    const auto part = entry.make({small_problem(), nullptr});
+    EXPECT_EQ(part->name(), entry.name);
+    EXPECT_EQ(part->activation_format(), entry.format);
+    EXPECT_EQ(part->is_monolithic(), entry.monolithic);
+    EXPECT_EQ(part->num_dispatchers(), 1);
+    EXPECT_FALSE(part->output_is_reduced());
+  }
+}
+
+TEST(DispatchAsync, APartWithoutItSaysSoWithItsName) {
+  const auto part = test::make_dispatch<ModularPrepareFinalize>("dispatch/no_ep_batched", small_problem());
+  EXPECT_FALSE(part->supports_async());
+  const auto executor = make_inline_executor();
+  Arena arena = Arena::measuring();
+  try {
+    part->prepare_async({}, arena, Stream::cpu(*executor));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("dispatch/no_ep_batched"), HasSubstr("does not support async")));
+  }
+  EXPECT_THROW(part->finalize_async({}, {}, Stream::cpu(*executor)), Error);
+}
+
+}  // namespace
+}  // namespace conclave
