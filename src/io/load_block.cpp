@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// Gathering, with memory in mind: at any moment a matrix is in the file's pages or in ours, hardly ever in both.
+#include "io/load_block.hpp"
+
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/gather.hpp"
+
+namespace conclave {
+namespace {
+
+/// What the views of a LayerWeights point into.
+struct Owner {
+  std::shared_ptr<const TensorStore> store;
+  std::vector<std::shared_ptr<Storage>> buffers;
+
+  const Tensor& keep(const Tensor& tensor) {
+    buffers.push_back(tensor.storage());
+    return tensor;
+  }
+  /// The bytes belong to one of the buffers or files; the others ignore them.
+  void give_up(const void* begin, std::int64_t bytes) const {
+    for (const auto& buffer : buffers) buffer->discard(begin, bytes);
+    for (const auto& file : store->files()) file->give_up(begin, bytes);
+  }
+};
+
+void move_in(const StoredTensor& from, const TensorView& to) {
+  copy(from.view, to);
+  from.file->give_up(from.view.data, from.view.bytes());
+}
+
+/// The matrix `index` of a tensor [count * rows, cols], as [rows, cols].
+ConstTensorView slice(const StoredTensor& tensor, std::int64_t index, std::int64_t rows) {
+  return tensor.view.narrow(0, index * rows, rows);
+}
+
+/// [E, 2I, W] from gate and up (or up alone) of every expert.
+Tensor gather_w13(const BlockTensors& block, const MoeConfig& moe) {
+  const std::int64_t inner = moe.intermediate_size;
+  const bool gated = is_gated(moe.activation);
+  Tensor out(block.dtype, {moe.num_weight_experts(), w13_rows(gated, inner), moe.expert_width()});
+  for (std::int64_t e = 0; e < moe.num_weight_experts(); ++e) {
+    const TensorView rows = out.view().at(e);
+    const auto i = static_cast<std::size_t>(e);
+    if (gated) move_in(block.gate[i], rows.narrow(0, 0, inner));
+    move_in(block.up[i], rows.narrow(0, gated ? inner : 0, inner));
+  }
+  return out;
+}
+
+Tensor gather_w2(const BlockTensors& block, const MoeConfig& moe) {
+  Tensor out(block.dtype, {moe.num_weight_experts(), moe.expert_width(), moe.intermediate_size});
+  for (std::int64_t e = 0; e < moe.num_weight_experts(); ++e)
+    move_in(block.down[static_cast<std::size_t>(e)], out.view().at(e));
+  return out;
+}
+
+/// [E, cols, rows] from [E, rows, cols].
+Tensor transposed(const StoredTensor& tensor) {
+  const ConstTensorView& from = tensor.view;
+  Tensor out(from.dtype, {from.size(0), from.size(2), from.size(1)});
+  for (std::int64_t e = 0; e < from.size(0); ++e) {
+    transpose(from.at(e), out.view().at(e));
+    tensor.file->give_up(from.at(e).data, from.at(e).bytes());
+  }
+  return out;
+}
+
+void load_flat(const BlockTensors& block, const MoeConfig& moe, Owner& owner, ExpertWeights& out) {
+  const std::int64_t inner = moe.intermediate_size;
+  const std::int64_t experts = moe.num_weight_experts();
+  Tensor w13(block.dtype, {experts, 2 * inner, moe.hidden_size});
+  Tensor w2(block.dtype, {experts, moe.hidden_size, inner});
+  for (std::int64_t e = 0; e < experts; ++e) {
+    copy(slice(block.gate[0], e, inner), w13.view().at(e).narrow(0, 0, inner));
+    copy(slice(block.up[0], e, inner), w13.view().at(e).narrow(0, inner, inner));
+    transpose(slice(block.down[0], e, inner), w2.view().at(e));
+    for (const StoredTensor* part : {&block.gate[0], &block.up[0], &block.down[0]})
+      part->file->give_up(slice(*part, e, inner).data, slice(*part, e, inner).bytes());
+  }
+  out.w13 = owner.keep(w13);
+  out.w2 = owner.keep(w2);
+}
+
+ExpertWeights load_experts(const BlockTensors& block, const MoeConfig& moe, Owner& owner) {
+  ExpertWeights out;
+  switch (block.layout) {
+    case ExpertLayout::each:
+      out.w13 = owner.keep(gather_w13(block, moe));
+      out.w2 = owner.keep(gather_w2(block, moe));
+      break;
+    case ExpertLayout::fused:
+      out.w13 = block.up[0].view;
+      out.w2 = block.down[0].view;
+      break;
+    case ExpertLayout::fused_transposed:
+      out.w13 = owner.keep(transposed(block.up[0]));
+      out.w2 = owner.keep(transposed(block.down[0]));
+      break;
+    case ExpertLayout::flat:
+      load_flat(block, moe, owner, out);
+      break;
+  }
+  if (block.w13_bias) out.w13_bias = block.w13_bias->view;
+  if (block.w2_bias) out.w2_bias = block.w2_bias->view;
+  return out;
+}
+
+void load_shared(const BlockTensors& block, const MoeConfig& moe, Owner& owner, LayerWeights& out) {
+  if (!block.shared_up_proj) return;
+  const std::int64_t inner = moe.shared.intermediate_size;
+  const bool gated = is_gated(moe.activation);
+  Tensor w13(block.dtype, {w13_rows(gated, inner), moe.hidden_size});
+  if (gated) move_in(*block.shared_gate_proj, w13.view().narrow(0, 0, inner));
+  move_in(*block.shared_up_proj, w13.view().narrow(0, gated ? inner : 0, inner));
+  out.shared_w13 = owner.keep(w13);
+  out.shared_w2 = block.shared_down_proj->view;
+  if (block.shared_gate) out.shared_gate = block.shared_gate->view;
+}
+
+}  // namespace
+
+LayerWeights load_block(const BlockTensors& block, const MoeConfig& moe, std::shared_ptr<const TensorStore> store) {
+  const auto owner = std::make_shared<Owner>(Owner{std::move(store), {}});
+  LayerWeights out;
+  out.experts = load_experts(block, moe, *owner);
+  load_shared(block, moe, *owner, out);
+  out.router_weight = block.router->view;
+  if (block.router_bias) out.router_bias = block.router_bias->view;
+  // Routers take it in f32, whatever a checkpoint rounded it to.
+  if (block.correction_bias) out.e_score_correction_bias = owner->keep(widened(block.correction_bias->view));
+  if (block.latent_in) out.latent_in = block.latent_in->view;
+  if (block.latent_out) out.latent_out = block.latent_out->view;
+  out.experts.give_up = [owner](const void* begin, std::int64_t bytes) { owner->give_up(begin, bytes); };
+  out.keep_alive = owner;
+  return out;
+}
+
+}  // namespace conclave
