@@ -7,12 +7,14 @@
 #   `Entry<Type> conclave::parts::experts_cpu_f32_avx2()`. Instruction sets follow from the end of the name.
 # conclave_library(): the library `conclave` made of all of them.
 
-# The flags of every target of ours, never of a consumer.
+# The flags of every target of ours, never of a consumer. Fields that designated initialisers leave out are meant to
+# keep their defaults.
 function(conclave_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${target} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                             -Wno-missing-field-initializers>
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${CONCLAVE_WERROR}>>:-Werror>)
   # One rounding for each operation that the source names: contraction would make the same row differ between a
   # scalar tail and a vector body. Kernels that want FMA call it.
@@ -30,15 +32,23 @@ function(conclave_layer folder)
   add_library(${target} OBJECT ${arg_SOURCES})
   conclave_compile_options(${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${target} PRIVATE fmt::fmt-header-only ${arg_PRIVATE})
+  target_link_libraries(${target} PRIVATE conclave_fmt ${arg_PRIVATE})
   set_property(GLOBAL APPEND PROPERTY CONCLAVE_LAYERS ${target})
 endfunction()
 
 # Compile flags by the suffix of a file's name: what a variant may execute is visible in its name. Selection asks the
 # CPU before it runs one (CpuFeatures). x86-64 only; elsewhere these parts are left out.
+# Traps, both checked by tests/layers/check_isa.py: with these flags even a constructor of std::string uses the wide
+# registers, so code that runs on every CPU (the maker of an Entry, supports()) belongs in a file without a suffix; and
+# an inline function that is emitted here may be the copy that the linker keeps for the whole program, so kernels live
+# in anonymous namespaces and call nothing from headers that is not inlined.
 function(conclave_isa_flags file out)
   set(avx2 -mavx2 -mfma -mf16c)
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
+  # GCC 12 takes the deliberately undefined pass-through operand inside its own AVX-512 headers for a mistake of ours.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
   if(file MATCHES "_amx(_[a-z0-9]+)?$")
     set(${out} ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8 PARENT_SCOPE)
   elseif(file MATCHES "_avx512_bf16$")
@@ -106,10 +116,16 @@ function(conclave_library)
     target_sources(conclave PRIVATE $<TARGET_OBJECTS:${layer}>)
   endforeach()
   conclave_compile_options(conclave)
+  # 0.x promises no ABI between minor versions, so the minor number is part of the name that programs are linked to.
   set_target_properties(conclave PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
-                        SOVERSION ${PROJECT_VERSION_MAJOR})
+                        SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                        VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL})
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/conclave/*.hpp)
   target_sources(conclave PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${headers})
   target_link_libraries(conclave PRIVATE Threads::Threads)
+  if(CONCLAVE_HAS_CUDA)
+    # Static, so that a program starts on a machine without the toolkit; the driver is found at run time.
+    target_link_libraries(conclave PRIVATE CUDA::cudart_static)
+  endif()
   add_library(conclave::conclave ALIAS conclave)
 endfunction()

@@ -37,12 +37,12 @@ struct LayerWeights {
 };
 
 struct LayerInput {
-  ConstTensorView hidden_states;                 ///< [M, H], row stride free
-  std::optional<ConstTensorView> router_logits;  ///< [M, E] instead of router_weight
-  std::optional<Routing> routing;                ///< [M, num_slots] instead of routing at all
-  std::optional<ConstTensorView> token_ids;      ///< Hash-table routing.
-  std::optional<Routing> captured;               ///< Receives ids and weights as the router chose them.
-  std::uint64_t step = 0;                        ///< Simulated routing.
+  ConstTensorView hidden_states;                   ///< [M, H], row stride free
+  std::optional<ConstTensorView> router_logits{};  ///< [M, E] instead of router_weight
+  std::optional<Routing> routing{};                ///< [M, num_slots] instead of routing at all
+  std::optional<ConstTensorView> token_ids{};      ///< Hash-table routing.
+  std::optional<Routing> captured{};               ///< Receives ids and weights as the router chose them.
+  std::uint64_t step = 0;                          ///< Simulated routing.
 };
 
 class MoeLayer {

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// One part after another: make weights, pack them, run every token count, drop them.
+#include "bench_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench_weights.hpp"
+#include "convert.hpp"
+#include "error.hpp"
+#include "memory.hpp"
+#include "record.hpp"
+
+namespace conclave::cli {
+namespace {
+
+class Bench {
+ public:
+  Bench(const SelectedProblem& selected, const BenchOptions& options, const Registry& registry, const Machine& machine)
+      : selected_(selected), o_(options), registry_(registry), machine_(machine), problem_(selected.problem) {
+    problem_.moe.max_num_tokens = *std::max_element(o_.tokens.begin(), o_.tokens.end());
+    problem_.moe.router_logits_dtype = DType::f32;
+    if (problem_.moe.routing.hash_table) bad_input("{}: routes by token id, which bench does not draw", selected.label);
+    spec_ = parse_routing(o_.routing, problem_.moe, selected.block);
+    std::sort(o_.tokens.begin(), o_.tokens.end());
+    o_.tokens.erase(std::unique(o_.tokens.begin(), o_.tokens.end()), o_.tokens.end());
+  }
+
+  BenchReport run() {
+    for (const std::string& part : o_.parts) run_part(part);
+    std::stable_sort(report_.rows.begin(), report_.rows.end(),
+                     [](const BenchRow& a, const BenchRow& b) { return a.num_tokens < b.num_tokens; });
+    note_caches();
+    return std::move(report_);
+  }
+
+ private:
+  /// `give_up`: the caller packs them at once and reads them no more.
+  LayerWeights make_weights(const Variant& variant, bool give_up) const {
+    LayerWeights weights = selected_.checkpoint
+                               ? weights_for(variant, selected_.checkpoint->load(selected_.block), *machine_.executor)
+                               : random_weights(variant.plan->problem, give_up, *machine_.executor);
+    // Logits come from the draws.
+    weights.router_weight.reset();
+    weights.router_bias.reset();
+    return weights;
+  }
+
+  void run_part(const std::string& part) {
+    PlanOptions pins;
+    pins.experts = part;
+    pins.report_tokens = {};
+    const Variant variant = plan_variant(problem_, problem_.moe.dtype, registry_, pins);
+    if (!variant.plan) {
+      if (report_.refusals.empty()) report_.refusals = variant.report;
+      report_.notes.push_back(fmt::format("not run: {}: {}", part, variant.refusal));
+      return;
+    }
+    if (!selected_.checkpoint) require_memory(variant.plan->problem);
+    progress_.show(fmt::format("{}: making weights", variant.plan->experts.chosen));
+    LayerWeights weights = make_weights(variant, true);
+    prepare_inputs(*variant.plan, weights);
+    if (!o_.record.empty() && report_.rows.empty()) record(*variant.plan, weights);
+    const std::size_t first = report_.rows.size();
+    {
+      MoeLayer layer(*variant.plan, registry_, std::move(weights), machine_.stream);
+      run_tokens(layer);
+    }
+    if (o_.stages) add_stages(variant, first);
+  }
+
+  /// Inputs and draws, the same for every part.
+  void prepare_inputs(const Plan& plan, const LayerWeights& weights) {
+    if (!draws_.empty()) return;
+    const MoeConfig& c = plan.problem.moe;
+    hidden_ = Tensor(c.dtype, {c.max_num_tokens, c.hidden_size});
+    fill_random(hidden_, 1.0, 77, *machine_.executor);
+    const auto router = registry_.routers.find(plan.router.chosen)->make(PartContext{plan.problem, nullptr});
+    for (const std::int64_t m : o_.tokens)
+      draws_.emplace(m, make_draws(spec_, plan.problem, *router, weights.e_score_correction_bias, m, machine_.stream));
+  }
+
+  void run_tokens(MoeLayer& layer) {
+    const Plan& plan = layer.plan();
+    double last_us = 0;
+    std::int64_t last_tokens = 0;
+    for (const std::int64_t m : o_.tokens) {
+      if (last_us * 1e-6 > o_.timing.max_seconds) {
+        report_.notes.push_back(fmt::format("not run: {} with {} tokens: {} tokens took {:.1f} s (--max-time)",
+                                            plan.experts.chosen, m, last_tokens, last_us * 1e-6));
+        continue;
+      }
+      progress_.show(fmt::format("{}: {} tokens", plan.experts.chosen, m));
+      const Draws& draws = draws_.at(m);
+      const Timing timing = time_layer(layer, draws, m);
+      report_.rows.push_back({m, plan.experts.chosen, point_of(plan.problem, draws, timing, m), {}});
+      last_us = timing.median_us;
+      last_tokens = m;
+    }
+  }
+
+  Timing time_layer(MoeLayer& layer, const Draws& draws, std::int64_t num_tokens) {
+    const Tensor output = poisoned(hidden_.view().dtype, {num_tokens, hidden_.view().size(1)});
+    const ConstTensorView hidden = hidden_.view().narrow(0, 0, num_tokens);
+    Workspace workspace;
+    const Timing timing = measure(o_.timing, draws.size(), [&](std::int64_t draw) {
+      LayerInput input;
+      input.hidden_states = hidden;
+      input.router_logits = draws.logits.view().at(draw);
+      layer.run(input, output, workspace, machine_.stream);
+    });
+    const Tensor values = convert(output, DType::f32, "output", *machine_.executor);
+    if (!std::all_of(values.as<float>(), values.as<float>() + values.view().numel(),
+                     [](float x) { return std::isfinite(x); }))
+      report_.notes.push_back(fmt::format("WRONG: {} with {} tokens left values that are not finite",
+                                          layer.plan().experts.chosen, num_tokens));
+    return timing;
+  }
+
+  void add_stages(const Variant& variant, std::size_t first) {
+    std::vector<std::int64_t> tokens;
+    for (std::size_t i = first; i < report_.rows.size(); ++i) tokens.push_back(report_.rows[i].num_tokens);
+    progress_.show(fmt::format("{}: stages", variant.plan->experts.chosen));
+    const StageInput input{*variant.plan, registry_, [&] { return make_weights(variant, true); },
+                           hidden_,       draws_,    o_.timing};
+    const auto times = time_stages(input, tokens, machine_.stream);
+    for (std::size_t i = first; i < report_.rows.size(); ++i)
+      report_.rows[i].stages = times.at(report_.rows[i].num_tokens);
+  }
+
+  void record(const Plan& plan, const LayerWeights& weights) const {
+    const std::int64_t m = o_.tokens.front();
+    const Recording recording{plan, weights, hidden_.view().narrow(0, 0, m),     draws_.at(m).logits.view().at(0), {},
+                              {},   {},      "conclave bench " + selected_.label};
+    record_case(o_.record, recording, machine_.stream);
+  }
+
+  void note_caches() {
+    const auto cache = static_cast<double>(last_cache_bytes());
+    const auto bytes = static_cast<double>(random_weights_bytes(problem_));
+    if (cache > 0 && bytes < 4 * cache)
+      report_.notes.push_back(
+          fmt::format("the weights ({:.1f} MB) are not much larger than the last-level cache ({:.1f} MB): part of them "
+                      "stays there, so GB/s can exceed the memory's and the ratio 1",
+                      bytes * 1e-6, cache * 1e-6));
+  }
+
+  const SelectedProblem& selected_;
+  BenchOptions o_;
+  const Registry& registry_;
+  const Machine& machine_;
+  Problem problem_;
+  RoutingSpec spec_;
+  Tensor hidden_;
+  std::map<std::int64_t, Draws> draws_;
+  Progress progress_;
+  BenchReport report_;
+};
+
+}  // namespace
+
+BenchReport run_bench(const SelectedProblem& selected, const BenchOptions& options, const Registry& registry,
+                      const Machine& machine) {
+  return Bench(selected, options, registry, machine).run();
+}
+
+}  // namespace conclave::cli

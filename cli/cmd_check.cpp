@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// conclave check: the MoE blocks of a checkpoint against expected outputs, for each kernel and compute type.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "block_io.hpp"
+#include "command.hpp"
+#include "compare.hpp"
+#include "convert.hpp"
+#include "error.hpp"
+#include "json_out.hpp"
+#include "layer_run.hpp"
+#include "machine.hpp"
+#include "parse.hpp"
+#include "progress.hpp"
+#include "record.hpp"
+#include "table.hpp"
+
+namespace conclave::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string model, expected, block = "all", dtypes = "f32,bf16", experts, prepare, record;
+  std::optional<double> rtol, atol;
+};
+
+struct Row {
+  std::string block, experts;
+  DType dtype;
+  bool converted_weights = false;
+  Tolerance tolerance;
+  Comparison errors;
+  std::optional<std::int64_t> different_ids;  ///< Absent: the file has no ids to compare with.
+  bool ok() const { return errors.ok && different_ids.value_or(0) == 0; }
+};
+
+struct Refusal {
+  std::string experts;
+  DType dtype;
+  std::string reason;
+  bool operator==(const Refusal&) const = default;
+};
+
+struct Report {
+  std::vector<Row> rows;
+  std::vector<Refusal> refusals;
+  std::vector<std::string> skipped;
+  bool ok() const {
+    return !rows.empty() && std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.ok(); });
+  }
+};
+
+Tolerance tolerance_for(const Options& o, DType dtype) {
+  Tolerance tolerance = tolerance_of(dtype);
+  if (o.rtol || o.atol) tolerance.per_element = CaseTolerance{o.atol.value_or(0), o.rtol.value_or(0)};
+  return tolerance;
+}
+
+/// One block of the checkpoint with what the file says about it.
+struct Block {
+  const BlockInfo& info;
+  LayerWeights weights;
+  ConstTensorView input, output;
+  std::optional<Tensor> ids;
+};
+
+class Checker {
+ public:
+  Checker(const Options& options, const Machine& machine)
+      : o_(options), machine_(machine), registry_(builtin_registry()), checkpoint_(o_.model), file_(o_.expected) {
+    for (const std::string& dtype : split(o_.dtypes, ',')) dtypes_.push_back(parse_dtype("--dtype", dtype));
+    if (o_.experts == "all")
+      for (const auto& entry : registry_.experts.entries()) parts_.push_back(entry.name);
+    else
+      parts_.push_back(o_.experts.empty() ? "" : part_name("--experts", registry_.experts, o_.experts));
+  }
+
+  Report run() {
+    Progress progress;
+    for (const std::string& name : blocks_to_run(checkpoint_, file_, o_.block, report_.skipped)) {
+      const Block block = load(name);
+      for (const std::string& part : parts_)
+        for (const DType dtype : dtypes_) {
+          progress.show(fmt::format("{} {} {}", name, part, name_of(dtype)));
+          check(block, part, dtype);
+        }
+    }
+    return std::move(report_);
+  }
+
+ private:
+  Block load(const std::string& name) const {
+    const BlockInfo& info = checkpoint_.block(name);
+    const ConstTensorView input = rows_of(file_, name + ".input", info.config.hidden_size);
+    const ConstTensorView output = rows_of(file_, name + ".output", info.config.hidden_size);
+    if (input.size(0) != output.size(0))
+      bad_input("{}: \"{}.output\" has {} rows, expected {} as \"{}.input\"", file_.path(), name, output.size(0),
+                input.size(0), name);
+    return {info, checkpoint_.load(name), input, output, ids_of(file_, name, input.size(0), info.config.top_k)};
+  }
+
+  Variant variant_of(const Block& block, const std::string& part, DType dtype) const {
+    Problem problem{block.info.config, {}, block.info.quant, machine_.facts};
+    problem.moe.max_num_tokens = block.input.size(0);
+    PlanOptions options;
+    options.experts = part;
+    if (!o_.prepare.empty()) options.prepare_finalize = part_name("--prepare", registry_.prepare_finalizes, o_.prepare);
+    return plan_variant(problem, dtype, registry_, options);
+  }
+
+  void refuse(const Refusal& refusal) {
+    auto& all = report_.refusals;
+    if (std::find(all.begin(), all.end(), refusal) == all.end()) all.push_back(refusal);
+  }
+
+  void check(const Block& block, const std::string& part, DType dtype) {
+    const Variant variant = variant_of(block, part, dtype);
+    if (!variant.plan) return refuse({part.empty() ? "every part" : part, dtype, variant.refusal});
+    const LayerWeights weights = weights_for(variant, block.weights, *machine_.executor);
+    const Tensor hidden = convert(block.input, dtype, "input", *machine_.executor);
+    if (!o_.record.empty() && report_.rows.empty()) record(block, variant, weights, hidden);
+    const LayerResult result = run_layer(*variant.plan, registry_, weights, {.hidden_states = hidden}, machine_.stream);
+    Row row{block.info.name, variant.plan->experts.chosen, dtype, variant.convert_weights, tolerance_for(o_, dtype), {},
+            std::nullopt};
+    row.errors = compare(result.output, block.output, row.tolerance, *machine_.executor);
+    if (block.ids) row.different_ids = count_different_ids(result.topk_ids, *block.ids, block.info.config.top_k);
+    report_.rows.push_back(row);
+  }
+
+  void record(const Block& block, const Variant& variant, const LayerWeights& weights, const Tensor& hidden) const {
+    Recording recording{*variant.plan, weights, hidden, {}, block.output, {}, {}, ""};
+    if (block.ids) recording.expected_topk_ids = *block.ids;
+    recording.tolerance = tolerance_for(o_, variant.plan->problem.moe.dtype).per_element;
+    recording.note = fmt::format("conclave check {} {}", o_.model, block.info.name);
+    record_case(o_.record, recording, machine_.stream);
+  }
+
+  const Options& o_;
+  const Machine& machine_;
+  Registry registry_;
+  Checkpoint checkpoint_;
+  SafetensorsFile file_;
+  std::vector<DType> dtypes_;
+  std::vector<std::string> parts_;  ///< Empty name: what plan chooses.
+  Report report_;
+};
+
+std::string ids_text(const Row& row) {
+  if (!row.different_ids) return "n.a.";
+  return *row.different_ids == 0 ? "exact" : fmt::format("{} differ", *row.different_ids);
+}
+
+void print_report(const Report& report) {
+  Table table({"block", "kernel", "dtype", "max abs error", "relative error", "tolerance", "ids", "verdict"},
+              "lllrrrll");
+  for (const Row& r : report.rows)
+    table.add({r.block, r.experts, std::string(name_of(r.dtype)), fmt::format("{:.3e}", r.errors.max_abs),
+               fmt::format("{:.3e}", r.errors.relative), to_string(r.tolerance), ids_text(r), r.ok() ? "ok" : "WRONG"});
+  if (!table.empty()) print_text(table.str());
+  for (const Refusal& r : report.refusals)
+    print_text(fmt::format("not run: {} in {}: {}\n", r.experts, name_of(r.dtype), r.reason));
+  for (const std::string& block : report.skipped) print_text(fmt::format("not run: {}: no input in the file\n", block));
+  const auto wrong = std::count_if(report.rows.begin(), report.rows.end(), [](const Row& r) { return !r.ok(); });
+  if (report.rows.empty())
+    print_text("nothing ran\n");
+  else
+    print_text(fmt::format("{} of {} within tolerance\n", static_cast<std::int64_t>(report.rows.size()) - wrong,
+                           report.rows.size()));
+}
+
+Json report_json(const Report& report) {
+  Json rows = Json::array(), refusals = Json::array();
+  for (const Row& r : report.rows)
+    rows.push_back({{"block", r.block},
+                    {"experts", r.experts},
+                    {"dtype", name_of(r.dtype)},
+                    {"converted_weights", r.converted_weights},
+                    {"max_abs_error", r.errors.max_abs},
+                    {"relative_error", r.errors.relative},
+                    {"tolerance", to_string(r.tolerance)},
+                    {"different_ids", r.different_ids ? Json(*r.different_ids) : Json(nullptr)},
+                    {"ok", r.ok()}});
+  for (const Refusal& r : report.refusals)
+    refusals.push_back({{"experts", r.experts}, {"dtype", name_of(r.dtype)}, {"reason", r.reason}});
+  return {{"ok", report.ok()}, {"rows", rows}, {"refusals", refusals}, {"skipped_blocks", report.skipped}};
+}
+
+int run(const Options& o) {
+  const Machine machine = open_machine(o.common, Ceilings::cached);
+  const Report report = Checker(o, machine).run();
+  if (o.common.json)
+    print_json(report_json(report));
+  else
+    print_report(report);
+  return report.ok() ? kOk : kWrong;
+}
+
+}  // namespace
+
+Command add_check(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("check", "Compare the blocks of a checkpoint with expected outputs");
+  command->add_option("MODEL", o->model, "Checkpoint folder")->required();
+  command->add_option("--expected", o->expected, "Safetensors file with <block>.input and <block>.output")->required();
+  command->add_option("--block", o->block, "One block, or all")->capture_default_str();
+  command->add_option("--experts", o->experts, "This experts part, or all; default: what plan chooses");
+  command->add_option("--prepare", o->prepare, "This prepare/finalize part");
+  command->add_option("--dtype", o->dtypes, "Compute types, separated by commas")->capture_default_str();
+  command->add_option("--rtol", o->rtol, "Compare element by element: |a - b| <= atol + rtol * |b|");
+  command->add_option("--atol", o->atol, "See --rtol");
+  command->add_option("--record", o->record, "Write the problem of the first row as a case file");
+  add_common_options(*command, o->common);
+  command->footer(
+      "Without --rtol or --atol, the relative error of the whole output must be under 1e-5 (f32) or\n"
+      "6e-3 (bf16, f16).\n"
+      "Example: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors --experts all");
+  return {command, [o] { return run(*o); }};
+}
+
+}  // namespace conclave::cli

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// conclave replay: case files through every part that supports them.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "command.hpp"
+#include "error.hpp"
+#include "json_out.hpp"
+#include "parse.hpp"
+#include "progress.hpp"
+#include "replay_case.hpp"
+#include "table.hpp"
+
+namespace conclave::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  ReplayOptions replay;
+  std::vector<std::string> cases;
+  std::int64_t ranks = 1;
+  std::string comm = "self";
+};
+
+void check_ranks(const Options& o) {
+  if (o.ranks != 1) bad_input("--ranks: given {}; this build runs one rank only", o.ranks);
+  if (o.comm != "self") bad_input("--comm: given \"{}\"; this build has self only (one rank)", o.comm);
+}
+
+const char* name_of_outcome(Outcome outcome) {
+  return outcome == Outcome::passed ? "ok" : outcome == Outcome::failed ? "FAILED" : "refused";
+}
+
+std::string error_text(const std::optional<Comparison>& comparison) {
+  return comparison ? fmt::format("{:.3e}", comparison->relative) : "-";
+}
+
+void print_report(const ReplayReport& report) {
+  Table table({"experts", "prepare/finalize", "router", "to reference", "to expected", "verdict", ""}, "lllrrll");
+  for (const ReplayRow& row : report.rows)
+    table.add({row.experts, row.prepare, row.router, error_text(row.reference), error_text(row.expected),
+               name_of_outcome(row.outcome), row.message});
+  print_text(fmt::format("{}: {}\n", report.path, report.ok() ? "ok" : "FAILED"));
+  if (!table.empty()) print_text(table.str());
+}
+
+Json errors_json(const std::optional<Comparison>& c) {
+  return c ? Json{{"relative_error", c->relative}, {"max_abs_error", c->max_abs}} : Json(nullptr);
+}
+
+Json report_json(const ReplayReport& report) {
+  Json rows = Json::array();
+  for (const ReplayRow& row : report.rows)
+    rows.push_back({{"experts", row.experts},
+                    {"prepare_finalize", row.prepare},
+                    {"router", row.router},
+                    {"verdict", name_of_outcome(row.outcome)},
+                    {"reference", errors_json(row.reference)},
+                    {"expected", errors_json(row.expected)},
+                    {"message", row.message}});
+  return {{"case", report.path}, {"ok", report.ok()}, {"rows", rows}};
+}
+
+int run(const Options& o) {
+  check_ranks(o);
+  const Machine machine = open_machine(o.common, Ceilings::cached);
+  const Registry registry = builtin_registry();
+  ReplayOptions options = o.replay;
+  if (options.experts != "all") options.experts = part_name("--experts", registry.experts, options.experts);
+  if (options.prepare != "all") options.prepare = part_name("--prepare", registry.prepare_finalizes, options.prepare);
+  std::vector<ReplayReport> reports;
+  {
+    Progress progress;
+    for (const std::string& path : o.cases) {
+      progress.show(path);
+      reports.push_back(replay_case(path, options, registry, machine));
+    }
+  }
+  const bool ok = std::all_of(reports.begin(), reports.end(), [](const ReplayReport& r) { return r.ok(); });
+  if (o.common.json) {
+    Json cases = Json::array();
+    for (const ReplayReport& report : reports) cases.push_back(report_json(report));
+    print_json({{"ok", ok}, {"cases", cases}});
+    return ok ? kOk : kWrong;
+  }
+  for (const ReplayReport& report : reports) print_report(report);
+  const auto good = std::count_if(reports.begin(), reports.end(), [](const ReplayReport& r) { return r.ok(); });
+  print_text(fmt::format("{} of {} cases ok\n", good, reports.size()));
+  return ok ? kOk : kWrong;
+}
+
+}  // namespace
+
+Command add_replay(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("replay", "Run case files through every part that supports them");
+  command->add_option("CASE", o->cases, "Case files")->required();
+  command->add_option("--experts", o->replay.experts, "This experts part, or all")->capture_default_str();
+  command->add_option("--prepare", o->replay.prepare, "This prepare/finalize part, or all")->capture_default_str();
+  command->add_flag("--checked", o->replay.checked, "Ids out of range are errors instead of empty slots");
+  command->add_option("--ranks", o->ranks, "Ranks")->capture_default_str();
+  command->add_option("--comm", o->comm, "self, sim, mpi or nccl")->capture_default_str();
+  add_common_options(*command, o->common);
+  command->footer("Example: conclave replay tests/cases/*.safetensors --checked");
+  return {command, [o] { return run(*o); }};
+}
+
+}  // namespace conclave::cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// Is this the right answer? Errors of a result against an expected one, and the tolerance that decides.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "conclave/case_file.hpp"
+#include "conclave/stream.hpp"
+
+namespace conclave::cli {
+
+/// Element by element if given, else the relative error of the whole tensor.
+struct Tolerance {
+  double relative = 0;
+  std::optional<CaseTolerance> per_element;
+};
+
+/// 1e-5 for f32, 6e-3 for bf16 and f16: what rounding of inputs, intermediate and output costs in that type.
+Tolerance tolerance_of(DType dtype);
+std::string to_string(const Tolerance& tolerance);
+
+struct Comparison {
+  double max_abs = 0;
+  double relative = 0;
+  bool ok = false;
+};
+
+/// Any float types of equal shape. NaN matches NaN only.
+Comparison compare(const ConstTensorView& given, const ConstTensorView& expected, const Tolerance& tolerance,
+                   Executor& executor);
+
+/// Elements that differ in the first `columns` columns of two i32 matrices of equal height.
+std::int64_t count_different_ids(const ConstTensorView& given, const ConstTensorView& expected, std::int64_t columns);
+
+}  // namespace conclave::cli

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright the Conclave authors
+#
+# Sets CONCLAVE_HAS_CUDA, and enables the language where there is a compiler that works. Included at the top level,
+# because a language must be enabled in a folder above every target that it is linked into.
+
+set(CONCLAVE_HAS_CUDA OFF)
+if(NOT CONCLAVE_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "CONCLAVE_CUDA: given ${CONCLAVE_CUDA}, expected AUTO, ON or OFF")
+endif()
+if(NOT CONCLAVE_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(CONCLAVE_HAS_CUDA ON)
+  elseif(CONCLAVE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "CONCLAVE_CUDA is ON, but no working CUDA compiler was found (CUDACXX or nvcc on PATH)")
+  endif()
+endif()
+
+# Hopper's own instructions need the "a" architecture; every other GPU gets portable tensor-core code, as a binary for
+# sm_80 and as PTX for what comes after.
+set(CONCLAVE_CUDA_ARCHITECTURES
+    -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80)
+
+# The CUDA flags of one target. CMake 3.25 does not know -std=c++20 for CUDA: CUDA_STANDARD 20 is dropped silently.
+function(conclave_cuda_options target)
+  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES OFF)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 ${CONCLAVE_CUDA_ARCHITECTURES} --expt-relaxed-constexpr -lineinfo>
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-Wall,-Wextra,-Wshadow>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CONCLAVE_WERROR}>>:SHELL:-Werror=all-warnings -Xcompiler=-Werror>")
+endfunction()

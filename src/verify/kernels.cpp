@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: the registry and the problem grid. Out: rows for every experts part with every prepare/finalize of its kind.
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+
+#include "conclave/error.hpp"
+#include "verify/element.hpp"
+#include "verify/mutations.hpp"
+#include "verify/sections.hpp"
+
+namespace conclave::verify_detail {
+namespace {
+
+constexpr DType kDtypes[] = {DType::f32, DType::bf16, DType::f16};
+
+/// A mutation must move the right answer by this many tolerances before a part is asked to notice it.
+constexpr double kMustMatter = 4;
+/// The same mistake on the same part is tried on this many problems; more would only repeat it.
+constexpr int kProblemsPerMutation = 3;
+
+OracleRouting given_routing(const ProblemData& data) {
+  OracleRouting routing;
+  routing.num_slots = data.problem.moe.top_k;
+  for (const double id : to_doubles(data.topk_ids.view)) routing.ids.push_back(static_cast<std::int64_t>(id));
+  routing.weights = to_doubles(data.topk_weights.view);
+  return routing;
+}
+
+OracleOutput right_answer(const ProblemData& data, bool monolithic) {
+  const MoeConfig& moe = data.problem.moe;
+  const OracleRouting routing =
+      monolithic ? oracle_route(moe, data.router_input(0, data.num_tokens())) : given_routing(data);
+  return oracle_moe(moe, data.hidden_states.view, routing, oracle_experts(data.weights()), data.map_view());
+}
+
+double distance(const OracleOutput& a, const OracleOutput& b) {
+  const auto view = [](const OracleOutput& x) {
+    return ConstTensorView(x.values.data(), DType::f64, {static_cast<std::int64_t>(x.values.size())});
+  };
+  return relative_error(view(a), view(b));
+}
+
+/// One problem with its right answers, computed when first asked for.
+class Task {
+ public:
+  explicit Task(ProblemData data) : data_(std::move(data)) {}
+  const ProblemData& data() const noexcept { return data_; }
+
+  const OracleOutput& expected(bool monolithic) {
+    std::optional<OracleOutput>& slot = expected_[monolithic ? 1 : 0];
+    if (!slot) slot = right_answer(data_, monolithic);
+    return *slot;
+  }
+
+  /// The mutations that matter here, with the problem that each makes.
+  struct Mutated {
+    const Mutation* mutation;
+    ProblemData data;
+  };
+  const std::vector<Mutated>& mutated(bool monolithic) {
+    std::optional<std::vector<Mutated>>& slot = mutated_[monolithic ? 1 : 0];
+    if (!slot) slot = find_mutations(monolithic);
+    return *slot;
+  }
+
+ private:
+  std::vector<Mutated> find_mutations(bool monolithic) {
+    std::vector<Mutated> found;
+    for (const Mutation& mutation : mutations()) {
+      if (monolithic && !mutation.for_monolithic) continue;
+      ProblemData changed = data_.copy();
+      if (!mutation.apply(changed)) continue;
+      const double moved = distance(right_answer(changed, monolithic), expected(monolithic));
+      if (moved > kMustMatter * tolerance_of(data_.problem.moe.dtype)) found.push_back({&mutation, std::move(changed)});
+    }
+    return found;
+  }
+
+  ProblemData data_;
+  std::optional<OracleOutput> expected_[2];
+  std::optional<std::vector<Mutated>> mutated_[2];
+};
+
+class KernelSection {
+ public:
+  explicit KernelSection(Session& session) : s_(session) {}
+
+  void run_all() {
+    std::uint64_t index = 0;
+    for (const GridRow& row : problem_grid())
+      for (const DType dtype : kDtypes) {
+        ++index;
+        if (s_.options.quick && !row.quick) continue;
+        Task task(make_problem(row, dtype, s_.device, s_.seed_of(1, index)));
+        for (const auto& experts : s_.registry.experts.entries()) run_part(experts, task);
+      }
+  }
+
+ private:
+  void run_part(const Entry<Experts>& experts, Task& task) {
+    const ProblemData& data = task.data();
+    // The expert of NaN must not be chosen, and logits cannot promise that.
+    if (experts.monolithic && data.picks == Picks::zero_weights) return;
+    if (!s_.reporter.wants(experts.name, data.label) && !any_pair_wanted(experts, data)) return;
+    if (const Support support = experts.supports(data.problem); !support) {
+      s_.reporter.refused(experts.name, data.label, support.reason());
+      return;
+    }
+    bool mutations_due = true;
+    for (const auto& ends : s_.registry.prepare_finalizes.entries()) {
+      if (ends.format != experts.format || ends.monolithic != experts.monolithic) continue;
+      const std::string part = experts.name + " + " + ends.name;
+      if (!s_.reporter.wants(part, data.label)) continue;
+      if (const Support support = ends.supports(data.problem); !support) {
+        s_.reporter.refused(part, data.label, support.reason());
+        continue;
+      }
+      if (run_pair(experts, ends, part, task) && mutations_due) {
+        run_mutations(experts, ends, part, task);
+        mutations_due = false;
+      }
+      s_.reporter.finished(part, data.label);
+    }
+  }
+
+  bool any_pair_wanted(const Entry<Experts>& experts, const ProblemData& data) const {
+    for (const auto& ends : s_.registry.prepare_finalizes.entries())
+      if (s_.reporter.wants(experts.name + " + " + ends.name, data.label)) return true;
+    return false;
+  }
+
+  /// False: it could not even be built and run.
+  bool run_pair(const Entry<Experts>& experts, const Entry<PrepareFinalize>& ends, const std::string& part,
+                Task& task) {
+    const ProblemData& data = task.data();
+    std::optional<Combination> combination;
+    RunResult first;
+    const std::uint64_t before = hash_of_inputs(data);
+    const Outcome built = Reporter::guarded([&] {
+      combination.emplace(s_.registry, experts, ends, data, s_.stream);
+      first = combination->run(data, {0, data.num_tokens()}, s_.stream);
+      return Outcome{};
+    });
+    if (!built.ok) {
+      s_.reporter.add(part, data.label, "run", built);
+      return false;
+    }
+    const bool changed = hash_of_inputs(data) != before;
+    const Subject subject{
+        data,          task.expected(experts.monolithic), *combination, first, changed, s_.stream, s_.one_thread,
+        s_.two_threads};
+    for (const Check& check : kernel_checks())
+      s_.reporter.run(part, data.label, check.name, [&] { return check.run(subject); });
+    return true;
+  }
+
+  void run_mutations(const Entry<Experts>& experts, const Entry<PrepareFinalize>& ends, const std::string& part,
+                     Task& task) {
+    const ProblemData& data = task.data();
+    for (const Task::Mutated& mutated : task.mutated(experts.monolithic)) {
+      int& tried = tried_[experts.name + std::string(mutated.mutation->name)];
+      if (tried >= kProblemsPerMutation || !experts.supports(mutated.data.problem)) continue;
+      RunResult result;
+      try {
+        Combination combination(s_.registry, experts, ends, mutated.data, s_.stream);
+        result = combination.run(mutated.data, {0, data.num_tokens()}, s_.stream);
+      } catch (const Error&) {
+        continue;  // Refused before it could be wrong: nothing to compare.
+      }
+      ++tried;
+      s_.reporter.mutation(
+          part, data.label, mutated.mutation->name,
+          compare_with_oracle(result.output, task.expected(experts.monolithic), tolerance_of(data.problem.moe.dtype)));
+    }
+  }
+
+  Session& s_;
+  std::map<std::string, int> tried_;
+};
+
+}  // namespace
+
+void verify_kernels(Session& session) {
+  KernelSection(session).run_all();
+}
+
+}  // namespace conclave::verify_detail

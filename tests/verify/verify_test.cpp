@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// The engine judged by parts that are wrong in one known way, and then the built-in registry judged by the engine.
+#include "conclave/verify.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "verify/mutations.hpp"
+#include "verify/plain_part.hpp"
+
+namespace conclave {
+namespace {
+
+using test::Defect;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+VerifyReport run(const Registry& registry, const VerifyOptions& options) {
+  const std::unique_ptr<Executor> executor = make_executor(2);
+  return verify(registry, cpu_facts(2), Stream::cpu(*executor), options);
+}
+
+/// The checks that failed for the plain part.
+std::set<std::string> failed_checks(const VerifyReport& report) {
+  std::set<std::string> checks;
+  for (const VerifyRow& row : report.rows)
+    if (row.verdict == Verdict::failed) checks.insert(row.check);
+  return checks;
+}
+
+std::string failures(const VerifyReport& report) {
+  std::string text;
+  int lines = 0;
+  for (const VerifyRow& row : report.rows)
+    if (row.verdict == Verdict::failed && ++lines <= 20)
+      text += row.part + " | " + row.problem + " | " + row.check + " | " + row.message + "\n";
+  return text;
+}
+
+struct Expectation {
+  Defect defect;
+  std::string check;
+};
+
+class Defects : public ::testing::TestWithParam<Expectation> {};
+
+TEST_P(Defects, IsReportedByTheRightCheck) {
+  VerifyOptions options;
+  options.quick = true;
+  options.filter = "experts/plain";
+  const VerifyReport report = run(test::registry_with(GetParam().defect), options);
+  EXPECT_FALSE(report.ok());
+  EXPECT_THAT(failed_checks(report), Contains(GetParam().check)) << failures(report);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verify, Defects,
+    ::testing::Values(
+        Expectation{Defect::swaps_gate_up, "reference"}, Expectation{Defect::ignores_limit, "reference"},
+        Expectation{Defect::ignores_limit, "flipped_field"}, Expectation{Defect::ignores_w2_bias, "reference"},
+        Expectation{Defect::ignores_expert_map, "reference"}, Expectation{Defect::weighs_twice, "reference"},
+        Expectation{Defect::forgets_last_row, "poison"}, Expectation{Defect::forgets_empty_rows, "poison"},
+        Expectation{Defect::depends_on_batch, "batch_invariance"}, Expectation{Defect::mixes_rows, "row_isolation"},
+        Expectation{Defect::depends_on_threads, "thread_count"}, Expectation{Defect::differs_each_call, "repeat"},
+        Expectation{Defect::modifies_input, "inputs_unchanged"}, Expectation{Defect::multiplies_zero_weight, "poison"},
+        Expectation{Defect::reads_scratch, "poison"}, Expectation{Defect::writes_past_scratch, "poison"},
+        Expectation{Defect::ignores_update, "update"}, Expectation{Defect::takes_foreign_weights, "foreign_weights"},
+        Expectation{Defect::ignores_has_bias, "flipped_field"}, Expectation{Defect::throws, "run"}));
+
+TEST(Verify, ARightPartPassesAndEveryMutationIsCaught) {
+  VerifyOptions options;
+  options.filter = "experts/plain";
+  const VerifyReport report = run(test::registry_with(Defect::none), options);
+  EXPECT_TRUE(report.ok()) << failures(report);
+  EXPECT_GT(report.passed, 500);
+  EXPECT_EQ(report.mutations, report.mutations_caught);
+  std::set<std::string> tried;
+  for (const VerifyRow& row : report.rows) tried.insert(row.check);
+  for (const verify_detail::Mutation& mutation : verify_detail::mutations()) {
+    if (mutation.name == "dropped_scaling_factor") continue;  // Folded into the weights that a modular part is given.
+    EXPECT_THAT(tried, Contains("mutation:" + std::string(mutation.name)));
+  }
+}
+
+TEST(Verify, TheQuickGridStillTriesTheMistakesThatMatterMost) {
+  VerifyOptions options;
+  options.quick = true;
+  options.filter = "experts/plain";
+  const VerifyReport report = run(test::registry_with(Defect::none), options);
+  std::set<std::string> tried;
+  for (const VerifyRow& row : report.rows) tried.insert(row.check);
+  for (const char* name :
+       {"swapped_gate_up", "wrong_layout_tag", "dropped_clamp", "dropped_w13_bias", "dropped_w2_bias", "dropped_weight",
+        "weight_applied_twice", "off_by_one_expert", "missing_last_hidden", "missing_last_intermediate",
+        "weight_moved_to_output", "remote_expert_computed", "duplicates_counted_once", "scaled_shared"})
+    EXPECT_THAT(tried, Contains("mutation:" + std::string(name)));
+}
+
+TEST(Verify, RefusalsCarryTheReasonAndAreNoFailures) {
+  VerifyOptions options;
+  options.quick = true;
+  options.filter = "experts/plain";
+  const VerifyReport report = run(test::registry_with(Defect::none), options);
+  EXPECT_GT(report.refused, 0);
+  bool found = false;
+  for (const VerifyRow& row : report.rows)
+    if (row.verdict == Verdict::refused && row.message.find("dtype bf16") != std::string::npos) found = true;
+  EXPECT_TRUE(found);
+}
+
+TEST(Verify, FailuresNameTheSeedAndAnotherSeedIsAnotherProblem) {
+  VerifyOptions options;
+  options.quick = true;
+  options.filter = "experts/plain + dispatch/no_ep silu gate_up f32";
+  options.seed = 4711;
+  const VerifyReport report = run(test::registry_with(Defect::swaps_gate_up), options);
+  ASSERT_FALSE(report.rows.empty());
+  double error = 0;
+  for (const VerifyRow& row : report.rows)
+    if (row.check == "reference") {
+      EXPECT_THAT(row.message, HasSubstr("seed 4711"));
+      error = row.error;
+    }
+  EXPECT_GT(error, 0.1);
+  options.seed = 4712;
+  for (const VerifyRow& row : run(test::registry_with(Defect::swaps_gate_up), options).rows) {
+    if (row.check == "reference") {
+      EXPECT_NE(row.error, error);
+    }
+  }
+}
+
+TEST(Verify, TheFilterSelectsByPartAndProblem) {
+  VerifyOptions options;
+  options.quick = true;
+  options.filter = "weight_on_input";
+  int calls = 0;
+  options.progress = [&](const std::string& label) {
+    ++calls;
+    EXPECT_THAT(label, HasSubstr("weight_on_input"));
+  };
+  const VerifyReport report = run(test::registry_with(Defect::none), options);
+  EXPECT_GT(calls, 0);
+  for (const VerifyRow& row : report.rows) EXPECT_THAT(row.part + " " + row.problem, HasSubstr("weight_on_input"));
+}
+
+TEST(Verify, TheBuiltinRegistryPasses) {
+  const VerifyReport report = run(builtin_registry(), {});
+  EXPECT_TRUE(report.ok()) << failures(report);
+  EXPECT_GT(report.passed, 1000);
+  EXPECT_GT(report.mutations, 100);
+  EXPECT_EQ(report.mutations, report.mutations_caught);
+}
+
+}  // namespace
+}  // namespace conclave
