@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave bench: the whole layer against the floor that this machine allows.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -10,6 +9,7 @@
 #include "command.hpp"
 #include "error.hpp"
 #include "json_out.hpp"
+#include "option_set.hpp"
 #include "parse.hpp"
 #include "table.hpp"
 
@@ -144,26 +144,20 @@ int run(const Options& o) {
 
 Command add_bench(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "Time the whole layer, router logits to output");
-  add_problem_options(*command, o->problem);
-  command->add_option("--tokens", o->tokens, "Token counts, separated by commas")->capture_default_str();
-  command->add_option("--experts", o->experts, "This experts part, or all; default: what plan chooses");
-  command->add_option("--routing", o->bench.routing, "uniform, zipf:A or trace:FILE (with <block>.topk_ids)")
-      ->capture_default_str();
-  command->add_flag("--stages", o->bench.stages, "Also time router, prepare+experts+finalize, and shared expert alone");
-  command->add_option("--min-time", o->bench.timing.min_seconds, "Seconds to spend on one point")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
-  command
-      ->add_option("--max-time", o->bench.timing.max_seconds, "A part whose one run takes longer gets no more tokens")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 36000.0));
-  command->add_option("--record", o->bench.record, "Write the problem with the fewest tokens as a case file");
-  add_common_options(*command, o->common);
-  command->footer(
-      "Examples: conclave bench data/tiny-moe --tokens 1,64\n"
-      "          conclave bench --shape mixtral --num-experts 2 --dtype bf16 --experts all --stages");
-  return {command, [o] { return run(*o); }};
+  OptionSet set(app, "bench", "Time the whole layer, router logits to output",
+                "Examples: conclave bench data/tiny-moe --tokens 1,64\n"
+                "          conclave bench --shape mixtral --num-experts 2 --dtype bf16 --experts all --stages");
+  add_problem_options(set, o->problem);
+  set.add("--tokens", o->tokens, "Token counts, separated by commas")
+      .add("--experts", o->experts, "This experts part, or all; default: what plan chooses")
+      .add("--routing", o->bench.routing, "uniform, zipf:A or trace:FILE (with <block>.topk_ids)")
+      .flag("--stages", o->bench.stages, "Also time router, prepare+experts+finalize, and shared expert alone")
+      .add_in_range("--min-time", o->bench.timing.min_seconds, 0.0, 3600.0, "Seconds to spend on one point")
+      .add_in_range("--max-time", o->bench.timing.max_seconds, 0.0, 36000.0,
+                    "A part whose one run takes longer gets no more tokens")
+      .add("--record", o->bench.record, "Write the problem with the fewest tokens as a case file");
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave check: the MoE blocks of a checkpoint against expected outputs, for each kernel and compute type.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "json_out.hpp"
 #include "layer_run.hpp"
 #include "machine.hpp"
+#include "option_set.hpp"
 #include "parse.hpp"
 #include "progress.hpp"
 #include "record.hpp"
@@ -204,22 +204,21 @@ int run(const Options& o) {
 
 Command add_check(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("check", "Compare the blocks of a checkpoint with expected outputs");
-  command->add_option("MODEL", o->model, "Checkpoint folder")->required();
-  command->add_option("--expected", o->expected, "Safetensors file with <block>.input and <block>.output")->required();
-  command->add_option("--block", o->block, "One block, or all")->capture_default_str();
-  command->add_option("--experts", o->experts, "This experts part, or all; default: what plan chooses");
-  command->add_option("--prepare", o->prepare, "This prepare/finalize part");
-  command->add_option("--dtype", o->dtypes, "Compute types, separated by commas")->capture_default_str();
-  command->add_option("--rtol", o->rtol, "Compare element by element: |a - b| <= atol + rtol * |b|");
-  command->add_option("--atol", o->atol, "See --rtol");
-  command->add_option("--record", o->record, "Write the problem of the first row as a case file");
-  add_common_options(*command, o->common);
-  command->footer(
-      "Without --rtol or --atol, the relative error of the whole output must be under 1e-5 (f32) or\n"
-      "6e-3 (bf16, f16).\n"
-      "Example: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors --experts all");
-  return {command, [o] { return run(*o); }};
+  OptionSet set(app, "check", "Compare the blocks of a checkpoint with expected outputs",
+                "Without --rtol or --atol, the relative error of the whole output must be under 1e-5 (f32) or\n"
+                "6e-3 (bf16, f16).\n"
+                "Example: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors --experts all");
+  set.add("MODEL", o->model, "Checkpoint folder", Need::required)
+      .add("--expected", o->expected, "Safetensors file with <block>.input and <block>.output", Need::required)
+      .add("--block", o->block, "One block, or all")
+      .add("--experts", o->experts, "This experts part, or all; default: what plan chooses")
+      .add("--prepare", o->prepare, "This prepare/finalize part")
+      .add("--dtype", o->dtypes, "Compute types, separated by commas")
+      .add("--rtol", o->rtol, "Compare element by element: |a - b| <= atol + rtol * |b|")
+      .add("--atol", o->atol, "See --rtol")
+      .add("--record", o->record, "Write the problem of the first row as a case file");
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

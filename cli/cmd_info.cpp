@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave info: version, the machine and what was measured on it, and every registered part.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "command.hpp"
@@ -11,6 +10,7 @@
 #include "error.hpp"
 #include "json_out.hpp"
 #include "machine.hpp"
+#include "option_set.hpp"
 
 namespace conclave::cli {
 namespace {
@@ -89,12 +89,12 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_info(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("info", "Version, devices and their measured facts, registered parts");
-  add_common_options(*command, options->common);
-  command->add_flag("--remeasure", options->remeasure, "Measure memory and arithmetic again");
-  command->footer("Example: conclave info --json");
-  return {command, [options] { return run(*options); }};
+  auto o = std::make_shared<Options>();
+  OptionSet set(app, "info", "Version, devices and their measured facts, registered parts",
+                "Example: conclave info --json");
+  add_common_options(set, o->common);
+  set.flag("--remeasure", o->remeasure, "Measure memory and arithmetic again");
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

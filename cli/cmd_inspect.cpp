@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave inspect: the MoE blocks of a checkpoint, and the tensors that no rule names.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "command.hpp"
@@ -10,6 +9,7 @@
 #include "error.hpp"
 #include "json_out.hpp"
 #include "machine.hpp"
+#include "option_set.hpp"
 #include "table.hpp"
 
 namespace conclave::cli {
@@ -87,12 +87,11 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_inspect(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "The MoE blocks of a checkpoint");
-  command->add_option("MODEL", options->model, "Checkpoint folder")->required();
-  add_common_options(*command, options->common);
-  command->footer("Example: conclave inspect data/tiny-moe");
-  return {command, [options] { return run(*options); }};
+  auto o = std::make_shared<Options>();
+  OptionSet set(app, "inspect", "The MoE blocks of a checkpoint", "Example: conclave inspect data/tiny-moe");
+  set.add("MODEL", o->model, "Checkpoint folder", Need::required);
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave plan: what would run and why, or why nothing fits.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -12,6 +11,7 @@
 #include "json_out.hpp"
 #include "layer_run.hpp"
 #include "machine.hpp"
+#include "option_set.hpp"
 #include "parse.hpp"
 #include "problem_options.hpp"
 
@@ -91,20 +91,19 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_plan(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("plan", "Which parts would run a problem, and why; its cost and floor");
-  add_problem_options(*command, options->problem);
-  add_parallel_options(*command, options->problem);
-  command->add_option("--routing", options->problem.routing, "Routing method instead of the model's");
-  command->add_option("--tokens", options->tokens, "Token counts to report, separated by commas");
-  command->add_option("--router", options->router, "This router part");
-  command->add_option("--prepare", options->prepare, "This prepare/finalize part");
-  command->add_option("--experts", options->experts, "This experts part");
-  add_common_options(*command, options->common);
-  command->footer(
-      "Examples: conclave plan data/tiny-moe\n"
-      "          conclave plan --shape deepseek-v3 --weights fp8_block128 --activations fp8_block128");
-  return {command, [options] { return run(*options); }};
+  auto o = std::make_shared<Options>();
+  OptionSet set(app, "plan", "Which parts would run a problem, and why; its cost and floor",
+                "Examples: conclave plan data/tiny-moe\n"
+                "          conclave plan --shape deepseek-v3 --weights fp8_block128 --activations fp8_block128");
+  add_problem_options(set, o->problem);
+  add_parallel_options(set, o->problem);
+  set.add("--routing", o->problem.routing, "Routing method instead of the model's")
+      .add("--tokens", o->tokens, "Token counts to report, separated by commas")
+      .add("--router", o->router, "This router part")
+      .add("--prepare", o->prepare, "This prepare/finalize part")
+      .add("--experts", o->experts, "This experts part");
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave replay: case files through every part that supports them.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "command.hpp"
 #include "error.hpp"
 #include "json_out.hpp"
+#include "option_set.hpp"
 #include "parse.hpp"
 #include "progress.hpp"
 #include "replay_case.hpp"
@@ -97,16 +97,16 @@ int run(const Options& o) {
 
 Command add_replay(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("replay", "Run case files through every part that supports them");
-  command->add_option("CASE", o->cases, "Case files")->required();
-  command->add_option("--experts", o->replay.experts, "This experts part, or all")->capture_default_str();
-  command->add_option("--prepare", o->replay.prepare, "This prepare/finalize part, or all")->capture_default_str();
-  command->add_flag("--checked", o->replay.checked, "Ids out of range are errors instead of empty slots");
-  command->add_option("--ranks", o->ranks, "Ranks")->capture_default_str();
-  command->add_option("--comm", o->comm, "self, sim, mpi or nccl")->capture_default_str();
-  add_common_options(*command, o->common);
-  command->footer("Example: conclave replay tests/cases/*.safetensors --checked");
-  return {command, [o] { return run(*o); }};
+  OptionSet set(app, "replay", "Run case files through every part that supports them",
+                "Example: conclave replay tests/cases/*.safetensors --checked");
+  set.add("CASE", o->cases, "Case files", Need::required)
+      .add("--experts", o->replay.experts, "This experts part, or all")
+      .add("--prepare", o->replay.prepare, "This prepare/finalize part, or all")
+      .flag("--checked", o->replay.checked, "Ids out of range are errors instead of empty slots")
+      .add("--ranks", o->ranks, "Ranks")
+      .add("--comm", o->comm, "self, sim, mpi or nccl");
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

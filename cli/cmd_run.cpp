@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave run: the MoE blocks of a checkpoint on the inputs of a safetensors file; the outputs go into another.
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "json_out.hpp"
 #include "layer_run.hpp"
 #include "machine.hpp"
+#include "option_set.hpp"
 #include "parse.hpp"
 #include "progress.hpp"
 #include "record.hpp"
@@ -112,19 +112,18 @@ int run(const Options& o) {
 
 Command add_run(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("run", "Run the blocks of a checkpoint on <block>.input of a file");
-  command->add_option("MODEL", o->model, "Checkpoint folder")->required();
-  command->add_option("--input", o->input, "Safetensors file with <block>.input, [M, H] or [1, M, H]")->required();
-  command->add_option("--output", o->output, "Written: <block>.output, <block>.topk_ids, <block>.topk_weights")
-      ->required();
-  command->add_option("--block", o->block, "One block, or all")->capture_default_str();
-  command->add_option("--dtype", o->dtype, "Compute type: f32, bf16 or f16; default: the checkpoint's");
-  command->add_option("--experts", o->experts, "This experts part");
-  command->add_option("--prepare", o->prepare, "This prepare/finalize part");
-  command->add_option("--record", o->record, "Write the problem of the first block as a case file");
-  add_common_options(*command, o->common);
-  command->footer("Example: conclave run data/tiny-moe --input data/tiny-moe/io.safetensors --output out.safetensors");
-  return {command, [o] { return run(*o); }};
+  OptionSet set(app, "run", "Run the blocks of a checkpoint on <block>.input of a file",
+                "Example: conclave run data/tiny-moe --input data/tiny-moe/io.safetensors --output out.safetensors");
+  set.add("MODEL", o->model, "Checkpoint folder", Need::required)
+      .add("--input", o->input, "Safetensors file with <block>.input, [M, H] or [1, M, H]", Need::required)
+      .add("--output", o->output, "Written: <block>.output, <block>.topk_ids, <block>.topk_weights", Need::required)
+      .add("--block", o->block, "One block, or all")
+      .add("--dtype", o->dtype, "Compute type: f32, bf16 or f16; default: the checkpoint's")
+      .add("--experts", o->experts, "This experts part")
+      .add("--prepare", o->prepare, "This prepare/finalize part")
+      .add("--record", o->record, "Write the problem of the first block as a case file");
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

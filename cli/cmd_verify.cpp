@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave verify: the conformance matrix, its failures in full, and the mutations that were caught.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "error.hpp"
 #include "json_out.hpp"
 #include "machine.hpp"
+#include "option_set.hpp"
 #include "progress.hpp"
 #include "table.hpp"
 
@@ -122,13 +122,13 @@ int run(const Options& o) {
 
 Command add_verify(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "Every registered combination against the reference");
-  command->add_flag("--quick", o->verify.quick, "A tenth of the grid");
-  command->add_option("--filter", o->verify.filter, "Only combinations whose label contains this text");
-  command->add_option("--seed", o->verify.seed, "Of every random tensor")->capture_default_str();
-  add_common_options(*command, o->common);
-  command->footer("Example: conclave verify --quick --filter experts/reference");
-  return {command, [o] { return run(*o); }};
+  OptionSet set(app, "verify", "Every registered combination against the reference",
+                "Example: conclave verify --quick --filter experts/reference");
+  set.flag("--quick", o->verify.quick, "A tenth of the grid")
+      .add("--filter", o->verify.filter, "Only combinations whose label contains this text")
+      .add("--seed", o->verify.seed, "Of every random tensor");
+  add_common_options(set, o->common);
+  return {set.app(), [o] { return run(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -14,6 +14,8 @@ class App;
 
 namespace conclave::cli {
 
+class OptionSet;
+
 enum ExitStatus : int {
   kOk = 0,
   kWrong = 1,     ///< It ran, and the answer is wrong or nothing fits.
@@ -32,7 +34,7 @@ struct Command {
 };
 
 /// --json, --device, --threads.
-void add_common_options(CLI::App& app, CommonOptions& options);
+void add_common_options(OptionSet& options, CommonOptions& common);
 
 Command add_info(CLI::App& app);
 Command add_inspect(CLI::App& app);

@@ -4,9 +4,8 @@
 // Builds the Problem field by field; sizes of one rank come from make_parallel.
 #include "problem_options.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include "error.hpp"
+#include "option_set.hpp"
 #include "parse.hpp"
 #include "shapes.hpp"
 
@@ -49,23 +48,23 @@ void choose_source(const ProblemOptions& o, SelectedProblem& selected) {
 
 }  // namespace
 
-void add_problem_options(CLI::App& app, ProblemOptions& o) {
-  app.add_option("MODEL", o.model, "Checkpoint folder");
-  app.add_option("--block", o.block, "MoE block of MODEL; default: the first");
-  app.add_option("--shape", o.shape, "E,k,H,I or one of " + shape_names());
-  app.add_option("--num-experts", o.num_experts, "With --shape: this many experts instead (to fit memory)");
-  app.add_option("--dtype", o.dtype, "Compute type: f32, bf16 or f16; default: the checkpoint's, bf16 for a shape");
-  app.add_option("--weights", o.weights, "Quantisation key of the weights");
-  app.add_option("--activations", o.activations, "Quantisation key of the activations");
-  app.add_option("--activation", o.activation, "Activation instead of the model's: NAME or NAME:limit=7,alpha=1.7");
+void add_problem_options(OptionSet& options, ProblemOptions& o) {
+  options.add("MODEL", o.model, "Checkpoint folder")
+      .add("--block", o.block, "MoE block of MODEL; default: the first")
+      .add("--shape", o.shape, "E,k,H,I or one of " + shape_names())
+      .add("--num-experts", o.num_experts,
+           "With --shape: this many experts instead, to fit memory; 0: as the shape says")
+      .add("--dtype", o.dtype, "Compute type: f32, bf16 or f16; default: the checkpoint's, bf16 for a shape")
+      .add("--weights", o.weights, "Quantisation key of the weights")
+      .add("--activations", o.activations, "Quantisation key of the activations")
+      .add("--activation", o.activation, "Activation instead of the model's: NAME or NAME:limit=7,alpha=1.7");
 }
 
-void add_parallel_options(CLI::App& app, ProblemOptions& o) {
-  app.add_option("--tp", o.tp, "Tensor-parallel ranks")->capture_default_str();
-  app.add_option("--dp", o.dp, "Data-parallel ranks")->capture_default_str();
-  app.add_option("--ep", o.ep, "Expert-parallel ranks: tp * dp, or 1 for none")->capture_default_str();
-  app.add_option("--all2all", o.all2all, "none, allgather_reducescatter, all_to_all or low_latency")
-      ->capture_default_str();
+void add_parallel_options(OptionSet& options, ProblemOptions& o) {
+  options.add("--tp", o.tp, "Tensor-parallel ranks")
+      .add("--dp", o.dp, "Data-parallel ranks")
+      .add("--ep", o.ep, "Expert-parallel ranks: tp * dp, or 1 for none")
+      .add("--all2all", o.all2all, "none, allgather_reducescatter, all_to_all or low_latency");
 }
 
 SelectedProblem select_problem(const ProblemOptions& o, const Machine& machine) {

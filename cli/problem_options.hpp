@@ -12,10 +12,6 @@
 #include "conclave/config.hpp"
 #include "machine.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace conclave::cli {
 
 struct ProblemOptions {
@@ -27,9 +23,9 @@ struct ProblemOptions {
 };
 
 /// MODEL, --block, --shape, --num-experts, --dtype, --weights, --activations, --activation.
-void add_problem_options(CLI::App& app, ProblemOptions& options);
+void add_problem_options(OptionSet& options, ProblemOptions& problem);
 /// --tp, --dp, --ep, --all2all.
-void add_parallel_options(CLI::App& app, ProblemOptions& options);
+void add_parallel_options(OptionSet& options, ProblemOptions& problem);
 
 struct SelectedProblem {
   Problem problem;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "cpu/parallel_for.hpp"
 #include "cpu/variants.hpp"
 
@@ -21,10 +22,10 @@ constexpr std::int64_t kTileRows = 48;
 constexpr std::int64_t kTileCols = 16;
 
 void check(const char* what, const ConstTensorView& view, int rank) {
-  require(view.rank == rank, "dense: {}: given {}, expected rank {}", what, to_string(view), rank);
-  require(is_compute_dtype(view.dtype), "dense: {}: given {}, expected f32, bf16 or f16", what, to_string(view));
+  require(view.rank == rank, "dense: {}: given {}, expected rank {}", what, view, rank);
+  require(is_compute_dtype(view.dtype), "dense: {}: given {}, expected f32, bf16 or f16", what, view);
   const bool contiguous = view.size(-1) <= 1 || view.stride(-1) == 1;
-  require(contiguous, "dense: {}: given {}, expected contiguous columns", what, to_string(view));
+  require(contiguous, "dense: {}: given {}, expected contiguous columns", what, view);
 }
 
 void check_shapes(const ConstTensorView& a, const ConstTensorView& w, const std::optional<ConstTensorView>& bias,
@@ -32,14 +33,13 @@ void check_shapes(const ConstTensorView& a, const ConstTensorView& w, const std:
   check("a", a, 2);
   check("w", w, 2);
   check("out", out, 2);
-  require(out.dtype == DType::f32, "dense: out: given {}, expected f32", to_string(out));
-  require(a.size(1) == w.size(1), "dense: a {} and w {}: expected the same number of columns", to_string(a),
-          to_string(w));
-  require(out.size(0) == a.size(0) && out.size(1) == w.size(0), "dense: out: given {}, expected [{}, {}]",
-          to_string(out), a.size(0), w.size(0));
+  require(out.dtype == DType::f32, "dense: out: given {}, expected f32", out);
+  require(a.size(1) == w.size(1), "dense: a {} and w {}: expected the same number of columns", a, w);
+  require(out.size(0) == a.size(0) && out.size(1) == w.size(0), "dense: out: given {}, expected [{}, {}]", out,
+          a.size(0), w.size(0));
   if (!bias) return;
   check("bias", *bias, 1);
-  require(bias->size(0) == w.size(0), "dense: bias: given {}, expected [{}]", to_string(*bias), w.size(0));
+  require(bias->size(0) == w.size(0), "dense: bias: given {}, expected [{}]", *bias, w.size(0));
 }
 
 void add_bias(const DenseTile& t, const ConstTensorView& bias) {

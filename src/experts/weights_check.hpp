@@ -5,7 +5,7 @@
 // expected and what was given. Every experts part calls it first in pack() and update().
 #pragma once
 
-#include <string_view>
+#include <string>
 
 #include "conclave/config.hpp"
 #include "conclave/weights.hpp"
@@ -23,13 +23,10 @@ inline bool adds_w2_bias(const Problem& problem) {
   return problem.moe.has_w2_bias && problem.parallel.tp_rank == 0;
 }
 
-/// `packed` as the class that part `name` packs into. Throws Error naming both layouts if another part packed it.
-template <class Packed, class Base>
-Packed& packed_as(Base& packed, const std::string& name);
-
 /// Throws Error naming both layouts.
 [[noreturn]] void fail_foreign_layout(const std::string& layout, const std::string& part);
 
+/// `packed` as the class that part `name` packs into. Throws Error naming both layouts if another part packed it.
 template <class Packed, class Base>
 Packed& packed_as(Base& packed, const std::string& name) {
   auto* mine = packed.layout() == name ? dynamic_cast<Packed*>(&packed) : nullptr;

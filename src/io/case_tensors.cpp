@@ -215,12 +215,14 @@ void read_layer(Reader& r, bool has_bias_given, Case& c, std::shared_ptr<Storage
   if (shared != nullptr && shared->rank != 2) r.refuse("shared_w2", "[H, Is]");
   const std::int64_t inner = shared == nullptr ? 0 : shared->size(1);
   moe.shared.intermediate_size = inner;
-  const DType dtype = shared == nullptr ? DType::f32 : shared->dtype;
-  r.real("shared_w2", c.weights.shared_w2, {moe.hidden_size, inner});
-  const bool has_w13 =
-      r.of("shared_w13", c.weights.shared_w13, {w13_rows(is_gated(moe.activation), inner), moe.hidden_size}, dtype);
+  const bool has_w13 = r.find("shared_w13") != nullptr;
   if (has_w13 != (shared != nullptr))
     r.refuse(has_w13 ? "shared_w2" : "shared_w13", "both of shared_w13 and shared_w2");
+  if (has_w13) {
+    r.real("shared_w2", c.weights.shared_w2, {moe.hidden_size, inner});
+    r.of("shared_w13", c.weights.shared_w13, {w13_rows(is_gated(moe.activation), inner), moe.hidden_size},
+         shared->dtype);
+  }
   moe.shared.sigmoid_gate = r.real("shared_gate", c.weights.shared_gate, {moe.hidden_size});
   if (moe.latent_size > 0) {
     if (!r.real("latent_in", c.weights.latent_in, {moe.latent_size, moe.hidden_size})) r.refuse("latent_in", "it");

@@ -73,7 +73,10 @@ std::string without_non_finite(std::string_view text) {
         continue;
       }
     } else if (text[i] == '\\' && i + 1 < text.size()) {
-      out += text[i++];
+      // An escaped quote does not end the string.
+      out += text.substr(i, 2);
+      i += 2;
+      continue;
     }
     if (text[i] == '"') inside_string = !inside_string;
     out += text[i++];

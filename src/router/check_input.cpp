@@ -5,22 +5,22 @@
 #include "router/check_input.hpp"
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 
 namespace conclave::router {
 namespace {
 
 void check_matrix(const char* what, const ConstTensorView& view, std::int64_t rows, std::int64_t cols) {
   require(view.rank == 2 && view.size(0) == rows && view.size(1) == cols, "router: {}: given {}, expected [{}, {}]",
-          what, to_string(view), rows, cols);
-  require(cols <= 1 || view.stride(1) == 1, "router: {}: given {}, expected contiguous columns", what, to_string(view));
+          what, view, rows, cols);
+  require(cols <= 1 || view.stride(1) == 1, "router: {}: given {}, expected contiguous columns", what, view);
 }
 
 void check_out(const Rule& rule, const Routing& out, std::int64_t rows) {
   check_matrix("topk_ids", out.topk_ids, rows, rule.num_slots);
   check_matrix("topk_weights", out.topk_weights, rows, rule.num_slots);
-  require(out.topk_ids.dtype == DType::i32, "router: topk_ids: given {}, expected i32", to_string(out.topk_ids));
-  require(out.topk_weights.dtype == DType::f32, "router: topk_weights: given {}, expected f32",
-          to_string(out.topk_weights));
+  require(out.topk_ids.dtype == DType::i32, "router: topk_ids: given {}, expected i32", out.topk_ids);
+  require(out.topk_weights.dtype == DType::f32, "router: topk_weights: given {}, expected f32", out.topk_weights);
 }
 
 void check_bias(const Rule& rule, const std::optional<ConstTensorView>& bias) {
@@ -29,7 +29,7 @@ void check_bias(const Rule& rule, const std::optional<ConstTensorView>& bias) {
   if (!bias) return;
   const bool fits = bias->rank == 1 && bias->size(0) == rule.num_experts && bias->dtype == DType::f32;
   require(fits && (bias->size(0) <= 1 || bias->stride(0) == 1),
-          "router: e_score_correction_bias: given {}, expected contiguous f32[{}]", to_string(*bias), rule.num_experts);
+          "router: e_score_correction_bias: given {}, expected contiguous f32[{}]", *bias, rule.num_experts);
 }
 
 void check_hash(const Rule& rule, const RouterInput& input, std::int64_t rows) {
@@ -37,26 +37,24 @@ void check_hash(const Rule& rule, const RouterInput& input, std::int64_t rows) {
           "router: hash_table: {}, but routing.hash_table is {}", input.hash_table ? "given" : "missing",
           rule.routing.hash_table);
   if (!rule.routing.hash_table) return;
-  require(input.hash_table->dtype == DType::i32, "router: hash_table: given {}, expected i32",
-          to_string(*input.hash_table));
-  require(input.hash_table->rank == 2, "router: hash_table: given {}, expected [vocabulary, {}]",
-          to_string(*input.hash_table), rule.top_k);
+  require(input.hash_table->dtype == DType::i32, "router: hash_table: given {}, expected i32", *input.hash_table);
+  require(input.hash_table->rank == 2, "router: hash_table: given {}, expected [vocabulary, {}]", *input.hash_table,
+          rule.top_k);
   check_matrix("hash_table", *input.hash_table, input.hash_table->size(0), rule.top_k);
   require(input.token_ids.has_value(), "router: token_ids: missing, but routing.hash_table needs them");
   const ConstTensorView& tokens = *input.token_ids;
   const bool integers = tokens.dtype == DType::i32 || tokens.dtype == DType::i64;
   require(integers && tokens.rank == 1 && tokens.size(0) == rows,
-          "router: token_ids: given {}, expected i32[{}] or i64", to_string(tokens), rows);
+          "router: token_ids: given {}, expected i32[{}] or i64", tokens, rows);
 }
 
 }  // namespace
 
 void check_input(const Rule& rule, const RouterInput& input, const Routing& out, const Stream& stream) {
   require(stream.device.type == DeviceType::cpu && stream.executor != nullptr,
-          "router: stream: given device {} and executor {}, expected cpu and an executor", to_string(stream.device),
+          "router: stream: given device {} and executor {}, expected cpu and an executor", stream.device,
           stream.executor == nullptr ? "null" : "set");
-  require(out.topk_ids.rank == 2, "router: topk_ids: given {}, expected [M, {}]", to_string(out.topk_ids),
-          rule.num_slots);
+  require(out.topk_ids.rank == 2, "router: topk_ids: given {}, expected [M, {}]", out.topk_ids, rule.num_slots);
   const std::int64_t rows = out.topk_ids.size(0);
   check_out(rule, out, rows);
   const RoutingMethod method = rule.routing.method;
@@ -64,8 +62,7 @@ void check_input(const Rule& rule, const RouterInput& input, const Routing& out,
   const bool needs_logits = method != RoutingMethod::simulated && method != RoutingMethod::custom;
   if (needs_logits || input.logits.rank != 0) {
     check_matrix("logits", input.logits, rows, rule.num_experts);
-    require(is_compute_dtype(input.logits.dtype), "router: logits: given {}, expected f32, bf16 or f16",
-            to_string(input.logits));
+    require(is_compute_dtype(input.logits.dtype), "router: logits: given {}, expected f32, bf16 or f16", input.logits);
   }
   check_bias(rule, input.e_score_correction_bias);
   check_hash(rule, input, rows);

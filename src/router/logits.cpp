@@ -3,6 +3,7 @@
 //
 // In: hidden states and the router's weight. Out: logits in f32.
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/router.hpp"
 #include "cpu/dense.hpp"
 
@@ -11,8 +12,8 @@ namespace conclave {
 void router_logits(const ConstTensorView& hidden_states, const ConstTensorView& router_weight,
                    const std::optional<ConstTensorView>& router_bias, const TensorView& logits, Stream stream) {
   require(stream.device.type == DeviceType::cpu && stream.executor != nullptr,
-          "router_logits: stream: given device {} and executor {}, expected cpu and an executor",
-          to_string(stream.device), stream.executor == nullptr ? "null" : "set");
+          "router_logits: stream: given device {} and executor {}, expected cpu and an executor", stream.device,
+          stream.executor == nullptr ? "null" : "set");
   cpu::dense(hidden_states, router_weight, router_bias, logits, *stream.executor);
 }
 

@@ -19,10 +19,12 @@ inline constexpr std::uint32_t kMaskedRank = 1;
 inline constexpr std::uint32_t kNanRank = 0;
 
 inline std::uint32_t rank_of(float value) noexcept {
-  if (std::isnan(value)) return kNanRank;
-  // + 0 makes -0 and 0 the same value. Negative floats grow downward as integers; positive ones lie above them all.
+  // + 0 makes -0 and 0 the same value. Negative floats, all bits flipped, grow as integers; positive ones, with the
+  // sign bit set, lie above them all. Without a branch: signs are as good as random.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  const std::uint32_t all_if_negative = 0U - (bits >> 31);
+  const std::uint32_t rank = bits ^ (all_if_negative | 0x80000000U);
+  return std::isnan(value) ? kNanRank : rank;
 }
 
 inline SelectionKey selection_key(std::uint32_t rank, std::int64_t index) noexcept {
@@ -38,7 +40,8 @@ inline std::int32_t index_of(SelectionKey key) noexcept {
   return static_cast<std::int32_t>(0xFFFFFFFFU - static_cast<std::uint32_t>(key));
 }
 
-/// Puts the `count` largest of keys[0, size) to the front, descending; what is behind them is lost. Never allocates.
+/// Puts the `count` largest of keys[0, size) to the front, descending; what is behind them is lost. keys[i] is the key
+/// of index i. Never allocates.
 void select_largest(SelectionKey* keys, std::int64_t size, std::int64_t count) noexcept;
 
 }  // namespace conclave::router

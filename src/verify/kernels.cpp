@@ -56,33 +56,26 @@ class Task {
     return *slot;
   }
 
-  /// The mutations that matter here, with the problem that each makes.
-  struct Mutated {
-    const Mutation* mutation;
-    ProblemData data;
-  };
-  const std::vector<Mutated>& mutated(bool monolithic) {
-    std::optional<std::vector<Mutated>>& slot = mutated_[monolithic ? 1 : 0];
-    if (!slot) slot = find_mutations(monolithic);
-    return *slot;
+  /// The problem that a mutation makes of this one; null where it makes none, or the right answer hardly moves.
+  const ProblemData* mutated(const Mutation& mutation, bool monolithic) {
+    if (monolithic && !mutation.for_monolithic) return nullptr;
+    const auto [slot, is_new] = mutated_[monolithic ? 1 : 0].try_emplace(mutation.name);
+    if (is_new) slot->second = mutate(mutation, monolithic);
+    return slot->second ? &*slot->second : nullptr;
   }
 
  private:
-  std::vector<Mutated> find_mutations(bool monolithic) {
-    std::vector<Mutated> found;
-    for (const Mutation& mutation : mutations()) {
-      if (monolithic && !mutation.for_monolithic) continue;
-      ProblemData changed = data_.copy();
-      if (!mutation.apply(changed)) continue;
-      const double moved = distance(right_answer(changed, monolithic), expected(monolithic));
-      if (moved > kMustMatter * tolerance_of(data_.problem.moe.dtype)) found.push_back({&mutation, std::move(changed)});
-    }
-    return found;
+  std::optional<ProblemData> mutate(const Mutation& mutation, bool monolithic) {
+    ProblemData changed = data_.copy();
+    if (!mutation.apply(changed)) return std::nullopt;
+    const double moved = distance(right_answer(changed, monolithic), expected(monolithic));
+    if (!(moved > kMustMatter * tolerance_of(data_.problem.moe.dtype))) return std::nullopt;
+    return changed;
   }
 
   ProblemData data_;
   std::optional<OracleOutput> expected_[2];
-  std::optional<std::vector<Mutated>> mutated_[2];
+  std::map<std::string_view, std::optional<ProblemData>> mutated_[2];
 };
 
 class KernelSection {
@@ -161,19 +154,21 @@ class KernelSection {
   void run_mutations(const Entry<Experts>& experts, const Entry<PrepareFinalize>& ends, const std::string& part,
                      Task& task) {
     const ProblemData& data = task.data();
-    for (const Task::Mutated& mutated : task.mutated(experts.monolithic)) {
-      int& tried = tried_[experts.name + std::string(mutated.mutation->name)];
-      if (tried >= kProblemsPerMutation || !experts.supports(mutated.data.problem)) continue;
+    for (const Mutation& mutation : mutations()) {
+      int& tried = tried_[experts.name + std::string(mutation.name)];
+      if (tried >= kProblemsPerMutation) continue;
+      const ProblemData* mutated = task.mutated(mutation, experts.monolithic);
+      if (mutated == nullptr || !experts.supports(mutated->problem)) continue;
       RunResult result;
       try {
-        Combination combination(s_.registry, experts, ends, mutated.data, s_.stream);
-        result = combination.run(mutated.data, {0, data.num_tokens()}, s_.stream);
+        Combination combination(s_.registry, experts, ends, *mutated, s_.stream);
+        result = combination.run(*mutated, {0, data.num_tokens()}, s_.stream);
       } catch (const Error&) {
         continue;  // Refused before it could be wrong: nothing to compare.
       }
       ++tried;
       s_.reporter.mutation(
-          part, data.label, mutated.mutation->name,
+          part, data.label, mutation.name,
           compare_with_oracle(result.output, task.expected(experts.monolithic), tolerance_of(data.problem.moe.dtype)));
     }
   }

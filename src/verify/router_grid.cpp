@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -113,9 +114,13 @@ void fill_rows(const RouterRow& row, RouterData& data, Random random) {
     data.infinite_row.push_back(m == 4);
     if (special_row(row, moe.routing.hash_table, m, logits)) continue;
     for (int attempt = 0; attempt < 200; ++attempt) {
-      for (std::int64_t e = 0; e < row.num_experts; ++e) store(logits, e, 2.0 * random.unit());
-      // One NaN among numbers: never chosen while anything else can be.
-      if (m % 6 == 5 && !moe.routing.hash_table) store(logits, random.below(row.num_experts), kNan);
+      // One NaN among numbers, on the expert that its bias favours most, and scores so low that the bias decides: never
+      // chosen while anything else can be.
+      const bool with_nan = m % 6 == 5 && !moe.routing.hash_table;
+      const double shift = with_nan && !bias.empty() ? -6.0 : 0.0;
+      for (std::int64_t e = 0; e < row.num_experts; ++e) store(logits, e, shift + 2.0 * random.unit());
+      const auto favourite = std::max_element(bias.begin(), bias.end()) - bias.begin();
+      if (with_nan) store(logits, bias.empty() ? random.below(row.num_experts) : favourite, kNan);
       if (route_row(moe, to_doubles(logits), bias, {}).margin > kClear) break;
     }
   }

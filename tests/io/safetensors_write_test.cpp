@@ -19,7 +19,8 @@ TEST(WriteSafetensors, RoundTripsEveryDtype) {
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + 3);
   std::vector<NamedTensor> tensors;
   for (int d = 0; d <= static_cast<int>(DType::fp4_e2m1); ++d)
-    tensors.push_back({std::string("t").append(std::to_string(d)), ConstTensorView(data.data(), static_cast<DType>(d), {3, 8})});
+    tensors.push_back(
+        {std::string("t").append(std::to_string(d)), ConstTensorView(data.data(), static_cast<DType>(d), {3, 8})});
   tensors.push_back({"scalar", ConstTensorView(data.data(), DType::u8, {})});
   tensors.push_back({"nothing", ConstTensorView(nullptr, DType::f32, {0, 5})});
   tensors.push_back({"line\nbreak \"x\"", ConstTensorView(data.data(), DType::i16, {1})});

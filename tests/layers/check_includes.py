@@ -24,6 +24,8 @@ SOURCE = {
     "verify": "base kernel",
     "capi": "",
 }
+# Tests that mirror no folder -> the folders under src/ whose inner parts they exercise.
+TESTS = {"fuzz": "base io"}
 # What is built on the library sees the public headers and its own folder.
 PROGRAMS = ("cli", "bench", "examples", "python")
 
@@ -59,7 +61,7 @@ def may_include_source(path):
         return None if folder not in SOURCE else {folder, *SOURCE[folder].split()}
     if top == "tests" and folder in SOURCE:  # A test may prepare what its subject reads.
         return {folder, *SOURCE[folder].split()}
-    return set()
+    return set(TESTS.get(folder, "").split()) if top == "tests" else set()
 
 
 def fault(path, quote, header, known):

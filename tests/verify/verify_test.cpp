@@ -9,6 +9,7 @@
 
 #include <set>
 
+#include "verify/broken_router.hpp"
 #include "verify/mutations.hpp"
 #include "verify/plain_part.hpp"
 
@@ -45,6 +46,9 @@ struct Expectation {
   Defect defect;
   std::string check;
 };
+void PrintTo(const Expectation& e, std::ostream* out) {
+  *out << "defect " << static_cast<int>(e.defect) << ", " << e.check;
+}
 
 class Defects : public ::testing::TestWithParam<Expectation> {};
 
@@ -70,6 +74,38 @@ INSTANTIATE_TEST_SUITE_P(
         Expectation{Defect::reads_scratch, "poison"}, Expectation{Defect::writes_past_scratch, "poison"},
         Expectation{Defect::ignores_update, "update"}, Expectation{Defect::takes_foreign_weights, "foreign_weights"},
         Expectation{Defect::ignores_has_bias, "flipped_field"}, Expectation{Defect::throws, "run"}));
+
+struct RouterExpectation {
+  test::RouterDefect defect;
+  std::string check;
+};
+void PrintTo(const RouterExpectation& e, std::ostream* out) {
+  *out << "defect " << static_cast<int>(e.defect) << ", " << e.check;
+}
+
+class RouterDefects : public ::testing::TestWithParam<RouterExpectation> {};
+
+TEST_P(RouterDefects, IsReportedByTheRightCheck) {
+  VerifyOptions options;
+  options.quick = true;
+  const VerifyReport report = run(test::registry_with_router(GetParam().defect), options);
+  if (GetParam().defect == test::RouterDefect::none) {
+    EXPECT_TRUE(report.ok()) << failures(report);
+    EXPECT_GT(report.mutations, 10);
+  } else {
+    EXPECT_THAT(failed_checks(report), Contains(GetParam().check)) << failures(report);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Verify, RouterDefects,
+                         ::testing::Values(RouterExpectation{test::RouterDefect::none, ""},
+                                           RouterExpectation{test::RouterDefect::swaps_first_two, "reference"},
+                                           RouterExpectation{test::RouterDefect::leaks_bias, "reference"},
+                                           RouterExpectation{test::RouterDefect::drops_factor, "reference"},
+                                           RouterExpectation{test::RouterDefect::keeps_nan_weight, "reference"},
+                                           RouterExpectation{test::RouterDefect::forgets_last_slot, "reference"},
+                                           RouterExpectation{test::RouterDefect::depends_on_batch, "batch_invariance"},
+                                           RouterExpectation{test::RouterDefect::fails_on_zero_tokens, "zero_tokens"}));
 
 TEST(Verify, ARightPartPassesAndEveryMutationIsCaught) {
   VerifyOptions options;
@@ -149,7 +185,9 @@ TEST(Verify, TheFilterSelectsByPartAndProblem) {
 }
 
 TEST(Verify, TheBuiltinRegistryPasses) {
-  const VerifyReport report = run(builtin_registry(), {});
+  VerifyOptions options;
+  options.quick = CONCLAVE_QUICK_VERIFY;  // Sanitizers cost a factor of ten.
+  const VerifyReport report = run(builtin_registry(), options);
   EXPECT_TRUE(report.ok()) << failures(report);
   EXPECT_GT(report.passed, 1000);
   EXPECT_GT(report.mutations, 100);

@@ -68,7 +68,7 @@ def activations():
             activation=name,
             params=params,
             layout="interleaved" if name == "swigluoai" else "gate_up",
-            tolerance=(2e-7, 1e-5),
+            tolerance=(2e-7 if "gelu" in name else 1e-9, 1e-5),  # 1 + erf cancels in f32
         )
         c.t["hidden_states"].values = rounded(np.array(PAIRS), "f32")
         c.t["w13"].values = np.eye(2)[None] if gated else np.array([[[1.0, 0.0]]])

@@ -22,6 +22,7 @@ namespace conclave::experts::grouped {
 struct ProductTask {
   const void* inputs;  ///< The expert's packed rows, from its first.
   const void* panels;  ///< The first panel of the task.
+  const void* next;    ///< Panels that the thread will need after this task, to be fetched meanwhile; null: none.
   const float* bias;   ///< [num_panels][panel_columns] in the order of the panel's columns; null: none.
   std::int64_t k;      ///< Padded.
   std::int64_t num_panels;
@@ -93,7 +94,7 @@ struct Engine {
   void (*combine)(const CombineTask& task);
 };
 
-/// Panels that one task computes at most: as many as share one pass over its rows (product_loop.hpp).
-inline constexpr std::int64_t kMaxGroup = 4;
+/// Register tiles (row tiles x panels) whose sums one blocked task keeps: 24 KiB (AVX2) to 256 KiB (AMX) on the stack.
+inline constexpr std::int64_t kMaxSumTiles = 64;
 
 }  // namespace conclave::experts::grouped

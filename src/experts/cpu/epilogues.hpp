@@ -39,17 +39,18 @@ struct Epilogues {
     Part::store_input(to, Simd::load(g));
   }
 
+  /// Rows that only pad a tile are never written: their sums are whatever memory held, and nobody reads them.
   /// values[row][lane] of columns [column, column + kLanes) -> the input layout of the second product. Columns that
   /// only pad are exact zeros, whatever the activation of 0 is.
   static void store_inputs(const ActivationTarget& target, const Input (&values)[Part::kRowTile][kLanes], Input* tile,
-                           std::int64_t rows, std::int64_t column) {
+                           std::int64_t valid, std::int64_t rows, std::int64_t column) {
     constexpr std::int64_t kGroup = Kernel::kInputGroup;
     const std::int64_t left = target.padded_intermediate - column;
     for (std::int64_t j = 0; j < kLanes && j < left; ++j) {
       const std::int64_t k = column + j;
       Input* to = tile + k / kGroup * rows * kGroup + k % kGroup;
       const bool exists = k < target.intermediate_size;
-      for (std::int64_t r = 0; r < rows; ++r) to[r * kGroup] = exists ? values[r][j] : Input{0};
+      for (std::int64_t r = 0; r < valid; ++r) to[r * kGroup] = exists ? values[r][j] : Input{0};
     }
   }
 
@@ -59,22 +60,23 @@ struct Epilogues {
     const std::int64_t width = gated ? kLanes : kPanel;
     loop.run([&](const float* sums, std::int64_t t, std::int64_t p) {
       const std::int64_t rows = loop.tiles.padded(t);
+      const std::int64_t valid = loop.tiles.valid(t);
       Input* tile = static_cast<Input*>(target.to) + loop.tiles.begin(t) * target.padded_intermediate;
       const std::int64_t begin = (target.first_panel + p) * width;
       alignas(64) Input values[Part::kRowTile][kLanes] = {};
       for (std::int64_t v = 0; v < width; v += kLanes) {
         const float* bias = task.bias == nullptr ? nullptr : task.bias + p * kPanel + v;
         const float* up_bias = bias == nullptr || !gated ? nullptr : bias + kLanes;
-        for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t r = 0; r < valid; ++r) {
           const float* x = sums + r * kPanel + v;
           activate_lanes(target, biased(x, bias), gated ? biased(x + kLanes, up_bias) : Simd::set(0.0f), values[r]);
         }
-        store_inputs(target, values, tile, rows, begin + v);
+        store_inputs(target, values, tile, valid, rows, begin + v);
       }
       // The last panel may end before the padding does (k_step of AMX is two panels of gate and up).
       if (begin + width < target.intermediate_size) return;
       for (std::int64_t k = begin + width; k < target.padded_intermediate; k += kLanes)
-        store_inputs(target, values, tile, rows, k);
+        store_inputs(target, values, tile, valid, rows, k);
     });
   }
 

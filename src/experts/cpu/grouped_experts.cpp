@@ -145,8 +145,8 @@ std::string GroupedExperts::describe(std::int64_t num_tokens) const {
   return fmt::format("{}: {}x{} tiles, panels of {} columns; {:.3g} rows for each expert: {}", engine_.unit,
                      engine_.row_tile, engine_.panel_columns, engine_.panel_columns, rows,
                      decode ? "decode, weights streamed once, panels shared out in shrinking runs"
-                            : fmt::format("prefill, blocks of {} rows x up to {} panels x {} of k from one counter",
-                                          engine_.row_tile * engine_.block_tiles, kMaxGroup, engine_.k_block));
+                            : fmt::format("prefill, blocks of up to {} rows x 16 panels x {} of k from one counter",
+                                          engine_.row_tile * engine_.block_tiles, engine_.k_block));
 }
 
 Support supports_cpu(const Engine& engine, const Problem& problem) {

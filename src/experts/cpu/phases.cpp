@@ -38,8 +38,8 @@ class UnitCounter {
     do {
       if (begin >= count_) return {};
       const std::int64_t share = std::max<std::int64_t>(1, (count_ - begin) / shrink_);
-      // Whole groups where there are several: that many panels are streamed side by side.
-      end = begin + (share > kMaxGroup ? share / kMaxGroup * kMaxGroup : share);
+      // Whole fours where there are several: up to that many panels are streamed side by side.
+      end = begin + (share > 4 ? share / 4 * 4 : share);
     } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
     return {begin, end};
   }
@@ -50,44 +50,34 @@ class UnitCounter {
   const std::int64_t shrink_;
 };
 
-/// Some panels and row tiles of one expert.
+/// Some panels and row tiles of one expert: one unit of work, or several neighbours.
 struct Piece {
+  std::int64_t units;
   std::int64_t expert;
   std::int64_t panel_begin, panel_end;
   std::int64_t tile_begin, tile_end;
 };
 
-/// Calls run(Piece) for units [range.begin, range.end). Row blocks are the inner index: threads that take neighbouring
-/// units read the same panels while the shared cache has them.
-template <class Run>
-void run_units(const Engine& engine, const Assignment& assignment, const ProductGrid& grid, std::int64_t num_panels,
-               cpu::Range range, Run&& run) {
-  for (std::int64_t unit = range.begin; unit < range.end;) {
-    const std::int64_t a = assignment.owner_of(unit);
-    const std::int64_t expert = assignment.active[a];
-    const std::int64_t index = unit - assignment.units[a];
-    const std::int64_t num_tiles = tiles_of(engine, assignment.experts[expert].rows).count();
-    const std::int64_t num_blocks = grid.decode ? 1 : blocks_of(engine, assignment.experts[expert].rows);
-    const std::int64_t block = index % num_blocks;
-    // Neighbouring panels of one tile are one piece, so that the engine can stream several at once.
-    const std::int64_t count = grid.decode ? std::min(range.end, assignment.units[a + 1]) - unit : 1;
-    const std::int64_t panel = index / num_blocks * grid.group;
-    run(Piece{expert, panel, std::min(panel + count * grid.group, num_panels), num_tiles * block / num_blocks,
-              num_tiles * (block + 1) / num_blocks});
-    unit += count;
-  }
-}
-
-template <class Run>
-void run_product(const Call& call, Assignment& assignment, std::int64_t num_panels, Run&& run) {
-  if (assignment.num_rows == 0) return;
-  const int num_threads = call.executor.num_threads();
-  const ProductGrid grid = grid_of(call.engine, assignment, num_panels, num_threads);
-  UnitCounter counter(assignment.units[assignment.num_active], grid.decode, num_threads);
-  call.executor.parallel([&](int /*thread*/) {
-    for (cpu::Range r = counter.take(); r.size() > 0; r = counter.take())
-      run_units(call.engine, assignment, grid, num_panels, r, run);
-  });
+/// The piece that starts at unit `range.begin`. Row blocks are the inner index: threads that take neighbouring units
+/// read the same panels while the shared cache has them.
+Piece piece_at(const Call& call, const Assignment& assignment, const ProductGrid& grid, std::int64_t num_panels,
+               cpu::Range range) {
+  const std::int64_t a = assignment.owner_of(range.begin);
+  const std::int64_t expert = assignment.active[a];
+  const std::int64_t index = range.begin - assignment.units[a];
+  const std::int64_t rows = assignment.experts[expert].rows;
+  const std::int64_t num_tiles = tiles_of(call.engine, rows).count();
+  const std::int64_t num_blocks = grid.decode ? 1 : blocks_of(call.engine, rows);
+  const std::int64_t block = index % num_blocks;
+  // Neighbouring panels of one tile are one piece, so that the engine can stream several at once.
+  const std::int64_t units = grid.decode ? std::min(range.end, assignment.units[a + 1]) - range.begin : 1;
+  const std::int64_t panel = index / num_blocks * grid.group;
+  return {units,
+          expert,
+          panel,
+          std::min(panel + units * grid.group, num_panels),
+          num_tiles * block / num_blocks,
+          num_tiles * (block + 1) / num_blocks};
 }
 
 ProductTask task_of(const Call& call, const Assignment& assignment, const PackedMatrix& matrix, const void* inputs,
@@ -96,6 +86,7 @@ ProductTask task_of(const Call& call, const Assignment& assignment, const Packed
   return {
       .inputs = static_cast<const std::byte*>(inputs) + expert.base * matrix.k * call.engine.input_bytes,
       .panels = matrix.panel(piece.expert, piece.panel_begin),
+      .next = nullptr,
       .bias = matrix.panel_bias(piece.expert, piece.panel_begin),
       .k = matrix.k,
       .num_panels = piece.panel_end - piece.panel_begin,
@@ -103,6 +94,36 @@ ProductTask task_of(const Call& call, const Assignment& assignment, const Packed
       .tile_begin = piece.tile_begin,
       .tile_end = piece.tile_end,
   };
+}
+
+/// run(piece, task) for every piece of one product, on all threads.
+template <class Run>
+void run_product(const Call& call, Assignment& assignment, const PackedMatrix& matrix, const void* inputs, Run&& run) {
+  if (assignment.num_rows == 0) return;
+  const int num_threads = call.executor.num_threads();
+  const ProductGrid grid = grid_of(call.engine, assignment, matrix.num_panels, num_threads);
+  UnitCounter counter(assignment.units[assignment.num_active], grid.decode, num_threads);
+  const auto piece_of = [&](cpu::Range r) { return piece_at(call, assignment, grid, matrix.num_panels, r); };
+  call.executor.parallel([&](int /*thread*/) {
+    cpu::Range next = counter.take();
+    while (next.size() > 0) {
+      cpu::Range range = next;
+      // Decode takes its next share when it needs it. Prefill takes one unit more before, so that the unit's first
+      // panel can be fetched during this one.
+      next = grid.decode ? cpu::Range{} : counter.take();
+      while (range.size() > 0) {
+        const Piece piece = piece_of(range);
+        ProductTask task = task_of(call, assignment, matrix, inputs, piece);
+        if (next.size() > 0) {
+          const Piece after = piece_of(next);
+          task.next = matrix.panel(after.expert, after.panel_begin);
+        }
+        run(piece, task);
+        range.begin += piece.units;
+      }
+      if (grid.decode) next = counter.take();
+    }
+  });
 }
 
 float scalar_activation(const ActivationFn& fn, float gate, float up) {
@@ -116,9 +137,13 @@ ProductGrid grid_of(const Engine& engine, Assignment& assignment, std::int64_t n
     assignment.count_units([&](const ExpertRows&) { return num_panels; });
     return {true, 1};
   }
-  // Large units read each row block less often; but one hot expert of few panels must still keep every thread busy.
-  const std::int64_t enough = 4 * std::int64_t{num_threads};
-  for (std::int64_t group = kMaxGroup;; group /= 2) {
+  // Large units read each row block less often, which matters where products are fast (AMX: with four panels a unit
+  // reads as many bytes of rows as of weights). But one hot expert of few panels must still keep every thread busy.
+  const std::int64_t block_tiles = std::min(engine.block_tiles, tiles_of(engine, assignment.max_rows).count());
+  const std::int64_t enough = 8 * std::int64_t{num_threads};
+  std::int64_t group = 16;
+  while (group * block_tiles > kMaxSumTiles) group /= 2;
+  for (;; group /= 2) {
     const std::int64_t units = assignment.count_units(
         [&](const ExpertRows& e) { return ceil_div(num_panels, group) * blocks_of(engine, e.rows); });
     if (units >= enough || group == 1) return {false, group};
@@ -156,7 +181,7 @@ void pack_rows(const Call& call, Assignment& assignment) {
 void first_product(const Call& call, Assignment& assignment) {
   const PackedMatrix& matrix = call.weights.w13();
   const std::int64_t padded = call.weights.w2().k;
-  run_product(call, assignment, matrix.num_panels, [&](const Piece& piece) {
+  run_product(call, assignment, matrix, call.inputs, [&](const Piece& piece, const ProductTask& task) {
     const std::int64_t base = assignment.experts[piece.expert].base;
     const ActivationTarget target{
         .fn = &call.activation,
@@ -166,13 +191,13 @@ void first_product(const Call& call, Assignment& assignment) {
         .intermediate_size = call.moe.intermediate_size,
         .padded_intermediate = padded,
     };
-    call.engine.first_product(task_of(call, assignment, matrix, call.inputs, piece), target);
+    call.engine.first_product(task, target);
   });
 }
 
 void second_product(const Call& call, Assignment& assignment) {
   const PackedMatrix& matrix = call.weights.w2();
-  run_product(call, assignment, matrix.num_panels, [&](const Piece& piece) {
+  run_product(call, assignment, matrix, call.activations, [&](const Piece& piece, const ProductTask& task) {
     const RowTarget target{
         .rows = call.rows,
         .row_stride = call.row_stride,
@@ -180,7 +205,7 @@ void second_product(const Call& call, Assignment& assignment) {
         .first_column = piece.panel_begin * matrix.panel_columns,
         .num_columns = call.moe.expert_width(),
     };
-    call.engine.second_product(task_of(call, assignment, matrix, call.activations, piece), target);
+    call.engine.second_product(task, target);
   });
 }
 

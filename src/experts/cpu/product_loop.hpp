@@ -8,20 +8,19 @@
 //            rows' block stays in L2 for the group's panels, and sums wait in between in a buffer
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <utility>
 
 #include "experts/cpu/engine.hpp"
 #include "experts/cpu/row_tiles.hpp"
+#include "experts/cpu/vector_kernel.hpp"
 
 namespace conclave::experts::grouped {
 namespace {
 
 template <class Kernel>
 using Multiply = void (*)(const typename Kernel::Input* a, const typename Kernel::Weight* b, std::int64_t panel_stride,
-                          std::int64_t k, float* c, bool accumulate);
+                          std::int64_t k, float* c, bool accumulate, Ahead ahead);
 
 /// multiply() for a number of rows known at run time, by tables of one entry for each quantum of rows.
 template <class Part>
@@ -50,14 +49,6 @@ struct Kernels {
   }
 };
 
-/// The share `part` of `parts` of one block of weights, into L2, while the block before it is being multiplied.
-inline void prefetch_share(const void* block, std::int64_t bytes, std::int64_t part, std::int64_t parts) {
-  const auto* from = static_cast<const char*>(block);
-  const std::int64_t lines = bytes / 64;
-  for (std::int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
-    _mm_prefetch(from + line * 64, _MM_HINT_T1);
-}
-
 template <class Part>
 struct ProductLoop {
   using Kernel = typename Part::Kernel;
@@ -83,30 +74,52 @@ struct ProductLoop {
     const std::int64_t wide = Kernel::streams(static_cast<int>(rows));
     for (std::int64_t p = 0; p < task.num_panels;) {
       const std::int64_t count = task.num_panels - p >= wide ? wide : 1;
-      Kernels<Part>::stream(rows, count > 1)(inputs(task.tile_begin), panel(p), panel_stride, task.k, sums, false);
+      Kernels<Part>::stream(rows, count > 1)(inputs(task.tile_begin), panel(p), panel_stride, task.k, sums, false, {});
       for (std::int64_t i = 0; i < count; ++i) finish(sums + i * rows * kPanel, task.tile_begin, p + i);
       p += count;
     }
   }
 
+  /// What is multiplied after block `k` of panel `p`: the next panel's, the first panel's next, or another task's.
+  const char* next_block(std::int64_t p, std::int64_t k) const {
+    if (p + 1 < task.num_panels) return reinterpret_cast<const char*>(panel(p + 1) + k * kPanel);
+    if (k + Part::kBlock < task.k) return reinterpret_cast<const char*>(panel(0) + (k + Part::kBlock) * kPanel);
+    return static_cast<const char*>(task.next);
+  }
+
+  /// What tile `t` fetches while it passes over block `k` of panel `p`: of the next block, the share of one tile among
+  /// all; of its own inputs for the next k, the share of one panel among all.
+  Ahead ahead(std::int64_t p, std::int64_t t, std::int64_t k) const {
+    const std::int64_t num_tiles = task.tile_end - task.tile_begin;
+    const std::int64_t num_steps = depth(k) / Part::kStep;
+    // Without a next block or k, what is in the cache already.
+    Ahead ahead{reinterpret_cast<const char*>(panel(p) + k * kPanel), 0,
+                reinterpret_cast<const char*>(inputs(task.tile_begin + t)), 0};
+    if (const char* next = next_block(p, k); next != nullptr) {
+      ahead.weight_step = Kernel::kStepBytes / num_tiles;
+      ahead.weights = next + t * ahead.weight_step * num_steps;
+    }
+    if (k + Part::kBlock < task.k) {
+      const std::int64_t rows = tiles.padded(task.tile_begin + t);
+      ahead.input_step = rows * Part::kStep * std::int64_t{sizeof(Input)} / task.num_panels;
+      ahead.inputs += (k + Part::kBlock) * rows * std::int64_t{sizeof(Input)} + p * ahead.input_step * num_steps;
+    }
+    return ahead;
+  }
+
+  std::int64_t depth(std::int64_t k) const { return task.k - k < Part::kBlock ? task.k - k : Part::kBlock; }
+
   template <class Finish>
   void blocked(const Finish& finish) const {
-    alignas(64) float sums[kMaxGroup * Part::kBlockTiles * kTileSums];
+    alignas(64) float sums[kMaxSumTiles * kTileSums];
     const std::int64_t num_tiles = task.tile_end - task.tile_begin;
-    for (std::int64_t k = 0; k < task.k; k += Part::kBlock) {
-      const std::int64_t depth = task.k - k < Part::kBlock ? task.k - k : Part::kBlock;
-      for (std::int64_t p = 0; p < task.num_panels; ++p) {
-        const Weight* weights = panel(p) + k * kPanel;
-        // After the group's last panel comes its first again, one block further in k.
-        const Weight* next = p + 1 < task.num_panels ? weights + panel_stride : panel(0) + (k + Part::kBlock) * kPanel;
+    for (std::int64_t k = 0; k < task.k; k += Part::kBlock)
+      for (std::int64_t p = 0; p < task.num_panels; ++p)
         for (std::int64_t t = 0; t < num_tiles; ++t) {
-          prefetch_share(next, depth * kPanel * std::int64_t{sizeof(Weight)}, t, num_tiles);
           const std::int64_t rows = tiles.padded(task.tile_begin + t);
-          Kernels<Part>::blocked(rows)(inputs(task.tile_begin + t) + k * rows, weights, panel_stride, depth,
-                                       sums + (p * num_tiles + t) * kTileSums, k > 0);
+          Kernels<Part>::blocked(rows)(inputs(task.tile_begin + t) + k * rows, panel(p) + k * kPanel, panel_stride,
+                                       depth(k), sums + (p * num_tiles + t) * kTileSums, k > 0, ahead(p, t, k));
         }
-      }
-    }
     for (std::int64_t p = 0; p < task.num_panels; ++p)
       for (std::int64_t t = 0; t < num_tiles; ++t)
         finish(sums + (p * num_tiles + t) * kTileSums, task.tile_begin + t, p);
@@ -114,8 +127,9 @@ struct ProductLoop {
 
   template <class Finish>
   void run(const Finish& finish) const {
-    const typename Kernel::Session session;
-    if (task.tile_end - task.tile_begin == 1) {
+    const bool one_tile = task.tile_end - task.tile_begin == 1;
+    const typename Kernel::Session session(one_tile ? tiles.valid(task.tile_begin) : task.rows);
+    if (one_tile) {
       stream(finish);
     } else {
       blocked(finish);

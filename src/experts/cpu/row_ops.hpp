@@ -49,12 +49,13 @@ struct RowOps {
     }
   }
 
-  /// As they are, kGroup neighbours at a time. Rows and columns that only pad are zeros.
+  /// As they are, kGroup neighbours at a time. Columns that only pad are zeros; rows that only pad stay what they are,
+  /// because no row of a product depends on another.
   static void pack_copied(const PackRowsTask& task) {
     auto* to = static_cast<Input*>(task.to);
-    for (std::int64_t r = 0; r < task.padded_rows; ++r) {
-      const std::int64_t columns = r < task.valid_rows ? task.num_columns : 0;
-      const Source* from = columns > 0 ? row(task, r) : nullptr;
+    for (std::int64_t r = 0; r < task.valid_rows; ++r) {
+      const std::int64_t columns = task.num_columns;
+      const Source* from = row(task, r);
       for (std::int64_t k = 0; k < task.k; k += kGroup) {
         Input* group = to + k * task.padded_rows + r * kGroup;
         if (k + kGroup <= columns) {

@@ -13,9 +13,17 @@
 namespace conclave::experts::grouped {
 namespace {
 
-/// How far ahead of the loop a stream of weights is fetched. Less than half a KiB comes too late for DRAM, more than
-/// two fall out of the 32 KiB L1 with several streams.
-inline constexpr std::int64_t kPrefetchBytes = 1024;
+/// How far ahead of the loop a stream of weights is fetched: DRAM's latency times what one core can have under way.
+inline constexpr std::int64_t kPrefetchBytes = 2048;
+
+/// Memory to be fetched into L2 while something else is multiplied, a little in each step: a burst would fill the
+/// core's miss buffers and keep its own loads waiting. Steps are bytes for each step of the loop (one weight group).
+struct Ahead {
+  const char* weights;
+  std::int64_t weight_step;
+  const char* inputs;
+  std::int64_t input_step;
+};
 
 /// `Element` (a layout, register and instruction: f32_avx2.cpp shows one) -> multiply().
 template <class Element>
@@ -32,6 +40,7 @@ struct VectorKernel {
 
   /// Nothing to set up, unlike the tile unit of AMX.
   struct Session {
+    explicit Session(std::int64_t /*rows*/) {}
     ~Session() {}
   };
 
@@ -43,10 +52,14 @@ struct VectorKernel {
     return (2 * kVectors + 1) * rows <= kRegisters ? 2 : 1;
   }
 
-  /// c[panel][row][column] (+)= a[k][row] . b[panel][k][column]. `k` is a multiple of the weight group.
+  static constexpr std::int64_t kStepBytes = kPanel * kWeightGroup * std::int64_t{sizeof(Weight)};
+  static_assert(kStepBytes <= 128, "one line in each step of two or more tiles must cover a block");
+
+  /// c[panel][row][column] (+)= a[k][row] . b[panel][k][column]. `k` is a multiple of the weight group. Streaming
+  /// fetches its own panels ahead, otherwise `ahead` says what to fetch.
   template <int Rows, int Panels, bool Stream>
   static void multiply(const Input* a, const Weight* b, std::int64_t panel_stride, std::int64_t k, float* c,
-                       bool accumulate) {
+                       bool accumulate, Ahead ahead) {
     constexpr int kColumns = Panels * kVectors;
     Vec sum[Rows][kColumns];
 #pragma GCC unroll 16
@@ -59,6 +72,10 @@ struct VectorKernel {
       if constexpr (Stream) {
 #pragma GCC unroll 8
         for (int p = 0; p < Panels; ++p) prefetch(b + p * panel_stride);
+      } else {
+        // Inputs come from the shared cache in the order in which hardware fetches by itself, fast enough for a vector.
+        _mm_prefetch(ahead.weights, _MM_HINT_T1);
+        ahead.weights += ahead.weight_step;
       }
       step<Rows, Panels, 0>(a, b, panel_stride, sum);
       if constexpr (Element::kSteps == 2) {
@@ -81,12 +98,12 @@ struct VectorKernel {
     return c + (column / kVectors * rows + row) * kPanel + column % kVectors * kLanes;
   }
 
+  /// Not the non-temporal hint, although weights are read once: on Sapphire Rapids it halves the bandwidth.
   [[gnu::always_inline]] static void prefetch(const Weight* b) {
     constexpr std::int64_t kLine = 64;
     const char* from = reinterpret_cast<const char*>(b) + kPrefetchBytes;
 #pragma GCC unroll 8
-    for (std::int64_t byte = 0; byte < kPanel * kWeightGroup * std::int64_t{sizeof(Weight)}; byte += kLine)
-      _mm_prefetch(from + byte, _MM_HINT_NTA);
+    for (std::int64_t byte = 0; byte < kStepBytes; byte += kLine) _mm_prefetch(from + byte, _MM_HINT_T0);
   }
 
   /// One instruction for each sum. One panel: its weights stay in registers while the rows pass. More panels, hence
