@@ -57,7 +57,9 @@ void print_matrix(const VerifyReport& report) {
   }
   std::vector<std::string> header = {"part"};
   header.insert(header.end(), columns.begin(), columns.end());
-  Table table(header, "l" + std::string(columns.size(), 'r'));
+  std::string alignment(header.size(), 'r');
+  alignment[0] = 'l';
+  Table table(header, alignment);
   for (const std::string& part : parts) {
     std::vector<std::string> row = {part};
     for (const std::string& column : columns) row.push_back(cell(counts[{part, column}]));

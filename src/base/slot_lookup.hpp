@@ -20,11 +20,12 @@ class SlotLookup {
   SlotLookup(const ConstTensorView& topk_ids, const std::optional<ConstTensorView>& expert_map,
              std::int64_t num_experts, std::int64_t num_local)
       : ids_(topk_ids), num_ids_(num_experts), num_local_(num_local) {
-    require(ids_.rank == 2 && (ids_.dtype == DType::i32 || ids_.dtype == DType::i64),
-            "topk_ids: given {}, expected i32 or i64 [num_tokens, top_k]", to_string(ids_));
+    // Not require(): it would put the text together, and allocate, on every call.
+    if (ids_.rank != 2 || (ids_.dtype != DType::i32 && ids_.dtype != DType::i64))
+      fail(ErrorKind::invalid_argument, "topk_ids: given {}, expected i32 or i64 [num_tokens, top_k]", to_string(ids_));
     if (!expert_map.has_value()) return;
-    require(expert_map->rank == 1 && expert_map->dtype == DType::i32,
-            "expert_map: given {}, expected i32 [num_experts]", to_string(*expert_map));
+    if (expert_map->rank != 1 || expert_map->dtype != DType::i32)
+      fail(ErrorKind::invalid_argument, "expert_map: given {}, expected i32 [num_experts]", to_string(*expert_map));
     map_ = expert_map->as<std::int32_t>();
     map_stride_ = expert_map->stride(0);
     num_ids_ = std::min(num_ids_, expert_map->size(0));

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "cli/run_command.hpp"
 #include "cli/sample.hpp"
 

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/parse.hpp"
 #include "cli/run_command.hpp"
 #include "cli/sample.hpp"

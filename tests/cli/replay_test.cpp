@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/run_command.hpp"
 #include "cli/sample.hpp"

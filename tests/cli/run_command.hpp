@@ -4,7 +4,7 @@
 // In: arguments. Out: what the built `conclave` printed and its exit status.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -7,8 +7,9 @@
 // Layouts, with G values of k side by side where the unit multiplies pairs:
 //   weights  panels of `panel_columns` columns, [k / weight_group][column][weight_group]; a gated w13 has the gate
 //            columns in the first half of a panel and the up columns of the same indices in the second
-//   inputs   row tiles (row_tiles.hpp), [k / input_group][row][input_group]
-// k is padded to k_step with zeros in both, so that no kernel has a tail in k.
+//   inputs   row tiles (row_tiles.hpp), [k / G][row][G]
+// k is padded to k_step with zeros in both, so that no kernel has a tail in k. Rows that only pad a tile (AMX) hold
+// whatever memory held: no row of a product depends on another, and theirs are not stored.
 #pragma once
 
 #include <cstdint>
@@ -77,14 +78,13 @@ struct Engine {
   const char* unit;  ///< For reports: the instruction set and what it multiplies.
   bool CpuFeatures::*feature;
   const char* feature_name;
-  DType dtype;             ///< Of activations, in and out.
-  DType weight_dtype;      ///< Of the packed weights.
-  bool widens_weights;     ///< Accepts bf16 and f16 weights, converted when packed.
-  bool rounds_activation;  ///< The activation's result is rounded to dtype between the products.
+  DType dtype;          ///< Of activations, in and out.
+  DType weight_dtype;   ///< Of the packed weights.
+  bool widens_weights;  ///< Accepts bf16 and f16 weights, converted when packed.
   std::int64_t row_tile, row_quantum;
   std::int64_t block_tiles;  ///< Row tiles of one task; what they need stays in the L2 cache.
   std::int64_t panel_columns;
-  std::int64_t weight_group, input_group;
+  std::int64_t weight_group;
   std::int64_t k_step, k_block;
   std::int64_t input_bytes;  ///< Of one element of the packed inputs.
 

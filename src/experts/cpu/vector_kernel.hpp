@@ -35,7 +35,7 @@ struct VectorKernel {
   static constexpr int kVectors = 2;  ///< Of a panel: gate and up.
   static constexpr int kPanel = kVectors * kLanes;
   static constexpr int kWeightGroup = Element::kWeightGroup;
-  static constexpr int kInputGroup = kWeightGroup / Element::kSteps;
+  static constexpr int kInputGroup = kWeightGroup / Element::kSteps;  ///< Packed rows: [k / group][row][group].
   static constexpr int kRowTile = Element::kSums / kVectors;
 
   /// Nothing to set up, unlike the tile unit of AMX.
