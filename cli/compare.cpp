@@ -4,7 +4,10 @@
 // Comparisons in f32 against the measures of verify.hpp.
 #include "compare.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <vector>
 
 #include "conclave/verify.hpp"
 #include "convert.hpp"
@@ -12,6 +15,11 @@
 
 namespace conclave::cli {
 namespace {
+
+/// Entries of the shape beyond the rank mean nothing.
+bool same_shape(const ConstTensorView& a, const ConstTensorView& b) {
+  return a.rank == b.rank && std::equal(a.shape.begin(), a.shape.begin() + a.rank, b.shape.begin());
+}
 
 bool every_element_close(const Tensor& given, const Tensor& expected, const CaseTolerance& tolerance) {
   const auto *a = given.as<float>(), *b = expected.as<float>();
@@ -37,7 +45,7 @@ std::string to_string(const Tolerance& tolerance) {
 
 Comparison compare(const ConstTensorView& given, const ConstTensorView& expected, const Tolerance& tolerance,
                    Executor& executor) {
-  if (given.rank != expected.rank || given.shape != expected.shape)
+  if (!same_shape(given, expected))
     bad_input("expected output: {}, but the layer's is {}", to_string(expected), to_string(given));
   const Tensor a = convert(given, DType::f32, "output", executor);
   const Tensor b = convert(expected, DType::f32, "expected output", executor);
@@ -49,12 +57,19 @@ Comparison compare(const ConstTensorView& given, const ConstTensorView& expected
   return result;
 }
 
-std::int64_t count_different_ids(const ConstTensorView& given, const ConstTensorView& expected, std::int64_t columns) {
-  std::int64_t different = 0;
-  for (std::int64_t m = 0; m < given.size(0); ++m)
-    for (std::int64_t slot = 0; slot < columns; ++slot)
-      different += given.at(m).as<std::int32_t>()[slot] != expected.at(m).as<std::int32_t>()[slot] ? 1 : 0;
-  return different;
+IdComparison compare_ids(const ConstTensorView& given, const ConstTensorView& expected, std::int64_t columns) {
+  IdComparison result;
+  for (std::int64_t m = 0; m < given.size(0); ++m) {
+    const std::int32_t *x = given.at(m).as<std::int32_t>(), *y = expected.at(m).as<std::int32_t>();
+    if (std::equal(x, x + columns, y)) continue;
+    result.same_order = false;
+    std::vector<std::int32_t> a(x, x + columns), b(y, y + columns), common;
+    std::sort(a.begin(), a.end());
+    std::sort(b.begin(), b.end());
+    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(common));
+    result.different += columns - static_cast<std::int64_t>(common.size());
+  }
+  return result;
 }
 
 }  // namespace conclave::cli

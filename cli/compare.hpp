@@ -32,7 +32,13 @@ struct Comparison {
 Comparison compare(const ConstTensorView& given, const ConstTensorView& expected, const Tolerance& tolerance,
                    Executor& executor);
 
-/// Elements that differ in the first `columns` columns of two i32 matrices of equal height.
-std::int64_t count_different_ids(const ConstTensorView& given, const ConstTensorView& expected, std::int64_t columns);
+struct IdComparison {
+  std::int64_t different = 0;  ///< Ids of a row that the other one lacks, over all rows.
+  bool same_order = true;      ///< Every id is also in its slot.
+};
+
+/// The first `columns` columns of two i32 matrices of equal height. Order is reported, not judged, because not every
+/// architecture's router defines it (torch.topk with sorted=False).
+IdComparison compare_ids(const ConstTensorView& given, const ConstTensorView& expected, std::int64_t columns);
 
 }  // namespace conclave::cli

@@ -18,9 +18,15 @@ namespace conclave {
 namespace {
 
 std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
+  std::string result(1, '\'');
+  for (const char c : text) {
+    if (c == '\'')
+      result += "'\\''";
+    else
+      result += c;
+  }
+  result += '\'';
+  return result;
 }
 
 std::string contents(const std::string& path) {
@@ -39,11 +45,17 @@ nlohmann::json CommandResult::json() const {
 CommandResult run_command(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
   const TemporaryFolder folder;
   // A cache of its own: what another run of the tests measured must not decide this one.
-  std::string line = "env XDG_CACHE_HOME=" + quoted(std::string(CONCLAVE_COMMAND) + ".test-cache");
-  for (const std::string& variable : environment) line += " " + quoted(variable);
-  line += " " + quoted(CONCLAVE_COMMAND);
-  for (const std::string& argument : arguments) line += " " + quoted(argument);
-  line += " >" + quoted(folder / "out") + " 2>" + quoted(folder / "err");
+  std::string line = "env";
+  const auto add = [&](const char* before, const std::string& text) {
+    line += before;
+    line += quoted(text);
+  };
+  add(" ", std::string("XDG_CACHE_HOME=").append(CONCLAVE_COMMAND).append(".test-cache"));
+  for (const std::string& variable : environment) add(" ", variable);
+  add(" ", CONCLAVE_COMMAND);
+  for (const std::string& argument : arguments) add(" ", argument);
+  add(" >", folder / "out");
+  add(" 2>", folder / "err");
   const int status = std::system(line.c_str());
   CommandResult result;
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;

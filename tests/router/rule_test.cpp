@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -299,6 +300,48 @@ TEST_P(MethodTest, InfinitiesGiveDistinctIdsAndNoNan) {
   }
   EXPECT_EQ(route_all(p, rows[1], shifts).ids, (std::vector<std::int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(route_all(p, rows[2], shifts).ids[0], 2);
+}
+
+TEST(GroupsWithNan, ANanIsNoSecondBest) {
+  RoutingConfig r = routing_preset(RoutingMethod::deepseek_v3);
+  r.has_bias = false;
+  r.num_expert_group = 2;
+  // 0.73 + 0.007 against 0.55 + 0.55; counting 0.73 twice would win.
+  EXPECT_EQ(route_all(routing_problem(8, 2, r), {1, NAN, -5, -5, 0.2F, 0.2F, -5, -5}).ids,
+            (std::vector<std::int32_t>{4, 5}));
+  // A group of one number loses to any pair, a group of none to everything.
+  EXPECT_EQ(route_all(routing_problem(8, 2, r), {9, NAN, NAN, NAN, -9, -9, -9, -9}).ids,
+            (std::vector<std::int32_t>{4, 5}));
+  EXPECT_EQ(route_all(routing_problem(8, 2, r), {NAN, NAN, NAN, NAN, NAN, NAN, NAN, -9}).ids,
+            (std::vector<std::int32_t>{7, 4}))
+      << "the group of the only number, then its NaN, then the other group's";
+}
+
+// Two ways of choosing must agree on every mixture of special values; route_all() compares them bit by bit.
+TEST(SpecialValues, BothRoutersAgreeOnAnyMixture) {
+  const float values[] = {NAN, -NAN, INFINITY, -INFINITY, 0.0F, -0.0F, 1.0F, -1.0F, 100.0F, -100.0F, 1e-40F};
+  std::mt19937 random(77);
+  for (int round = 0; round < 200; ++round) {
+    RoutingConfig r;
+    r.scoring = std::array{Scoring::softmax, Scoring::sigmoid, Scoring::sqrt_softplus, Scoring::logits}[random() % 4];
+    r.score_after_topk = random() % 2 == 0;
+    r.has_bias = random() % 2 == 0;
+    r.num_expert_group = std::array{1, 2, 4, 12}[random() % 4];
+    r.topk_group = (r.num_expert_group + 1) / 2;
+    r.group_score = random() % 2 == 0 ? GroupScore::max : GroupScore::top2_sum;
+    r.renormalize = random() % 2 == 0 ? Renormalize::sum_plus_epsilon : Renormalize::none;
+    std::vector<float> logits(12 * 4), bias(r.has_bias ? 12 : 0);
+    for (float& v : logits) v = values[random() % std::size(values)];
+    for (float& v : bias) v = values[random() % std::size(values)];
+    const RouterResult got = route_all(routing_problem(12, 5, r), logits, bias);
+    for (std::int64_t m = 0; m < 4; ++m) {
+      std::vector<std::int32_t> ids = got.ids_of(m, 5);
+      std::sort(ids.begin(), ids.end());
+      ASSERT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
+      ASSERT_TRUE(ids.front() >= 0 && ids.back() < 12);
+    }
+    for (const float w : got.weights) ASSERT_FALSE(std::isnan(w)) << round;
+  }
 }
 
 }  // namespace
