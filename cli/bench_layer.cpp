@@ -93,18 +93,20 @@ Point point_of(const Problem& problem, const Draws& draws, const Timing& timing,
   Point point;
   point.timing = timing;
   std::int64_t memory_bound = 0;
-  const double share = 1.0 / static_cast<double>(timing.iterations);
   for (const std::int64_t draw : timing.draws) {
     const Load& load = draws.loads[static_cast<std::size_t>(draw)];
     const Work work = work_of(problem, load, num_tokens);
-    point.work.weight_bytes += share * work.weight_bytes;
-    point.work.activation_bytes += share * work.activation_bytes;
-    point.work.flops += share * work.flops;
-    point.work.floor_us += share * work.floor_us;
-    point.active_experts += share * static_cast<double>(load.active_experts);
-    point.busiest += share * static_cast<double>(load.busiest);
+    point.work.weight_bytes += work.weight_bytes;
+    point.work.activation_bytes += work.activation_bytes;
+    point.work.flops += work.flops;
+    point.work.floor_us += work.floor_us;
+    point.active_experts += static_cast<double>(load.active_experts);
+    point.busiest += static_cast<double>(load.busiest);
     memory_bound += work.memory_bound ? 1 : 0;
   }
+  for (double* sum : {&point.work.weight_bytes, &point.work.activation_bytes, &point.work.flops, &point.work.floor_us,
+                      &point.active_experts, &point.busiest})
+    *sum /= static_cast<double>(timing.iterations);
   point.work.memory_bound = 2 * memory_bound >= timing.iterations;
   return point;
 }

@@ -99,7 +99,6 @@ std::map<std::int64_t, StageTimes> time_stages(const StageInput& in, const std::
   const std::optional<ConstTensorView> bias =
       in.plan.problem.moe.routing.has_bias ? in.weights().e_score_correction_bias : std::nullopt;
   const auto* experts = in.registry.experts.find(in.plan.experts.chosen);
-  const std::shared_ptr<const void> owner;
   for (const std::int64_t m : tokens) times[m].router = time_router(in, in.draws.at(m), bias, stream);
   if (experts != nullptr && !experts->monolithic) time_routed(in, tokens, stream, times);
   if (in.plan.shared != nullptr) time_shared(in, tokens, stream, times);

@@ -22,10 +22,14 @@ namespace {
 using nlohmann::json;
 
 json read_file(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return json::object();
-  json value = json::parse(in, nullptr, false);
-  return value.is_object() ? value : json::object();
+  try {
+    std::ifstream in(path);
+    json value = json::parse(in, nullptr, false);
+    if (value.is_object()) return value;
+  } catch (const std::exception&) {
+    // A folder in its place, a failing disk: no cache.
+  }
+  return json::object();
 }
 
 /// Also refuses what no machine does: zero, negative and absurd rates of a damaged file.

@@ -39,7 +39,7 @@ int run_command(const std::vector<Command>& commands) {
 int main_checked(int argc, char** argv) {
   CLI::App app("The Mixture-of-Experts layer as a composition of exchangeable parts.", "conclave");
   app.set_version_flag("--version", std::string("conclave ") + version());
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // run_command() has a better message for none
   app.footer(
       "Example: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors\n"
       "Exit status: 0 good, 1 the answer is wrong or nothing fits, 2 bad usage or bad input.");

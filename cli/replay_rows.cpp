@@ -29,8 +29,11 @@ void judge_ids(const Tensor& ids, const ConstTensorView& expected, ReplayRow& ro
   if (expected.rank != 2 || expected.size(0) != ids.view().size(0) || expected.size(1) > ids.view().size(1))
     return fail_row(row, fmt::format("expected_topk_ids: {}, but the layer's are {}", to_string(expected),
                                      to_string(ConstTensorView(ids))));
-  const std::int64_t different = count_different_ids(ids, wanted, expected.size(1));
-  if (different > 0) fail_row(row, fmt::format("expected_topk_ids: {} of {} differ", different, expected.numel()));
+  // In order: the order of slots is part of the library's contract.
+  const IdComparison c = compare_ids(ids, wanted, expected.size(1));
+  if (!c.same_order)
+    fail_row(row, fmt::format("expected_topk_ids: {} of {} differ{}", c.different, expected.numel(),
+                              c.different == 0 ? ", but their order does" : ""));
 }
 
 void judge_weights(const Case& value, const Tensor& weights, Executor& executor, ReplayRow& row) {

@@ -4,6 +4,7 @@
 // Prepare and finalize on one rank around experts that route by themselves. In: hidden states and logits. Out: the same
 // views; finalize copies the reduced rows, if they are not in the output already.
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/registry.hpp"
 #include "dispatch/supports.hpp"
 
@@ -21,8 +22,7 @@ class NoEpMonolithic final : public MonolithicPrepareFinalize {
   PreparedMonolithic prepare(const ConstTensorView& hidden_states, const ConstTensorView& router_logits,
                              bool /*defer_input_quant*/, Arena& /*arena*/, Stream /*stream*/) override {
     require(router_logits.rank == 2 && router_logits.size(0) == hidden_states.size(0),
-            "router_logits: given {}, expected {} rows as hidden_states", to_string(router_logits),
-            hidden_states.size(0));
+            "router_logits: given {}, expected {} rows as hidden_states", router_logits, hidden_states.size(0));
     PreparedMonolithic prepared;
     prepared.activations = hidden_states;
     prepared.router_logits = router_logits;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "cpu/float_convert.hpp"
 
 namespace conclave::dispatch {
@@ -16,13 +17,12 @@ void check_prepare(const PrepareInput& input, const MoeConfig& moe) {
   const ConstTensorView ids = input.routing.topk_ids;
   const ConstTensorView weights = input.routing.topk_weights;
   require(x.rank == 2 && x.size(1) == moe.expert_width() && x.dtype == moe.dtype,
-          "hidden_states: given {}, expected {} [num_tokens, {}]", to_string(x), name_of(moe.dtype),
-          moe.expert_width());
-  require(x.size(1) <= 1 || x.stride(1) == 1, "hidden_states: given {}, expected contiguous columns", to_string(x));
-  require(ids.rank == 2 && ids.size(0) == x.size(0), "topk_ids: given {}, expected {} rows as hidden_states",
-          to_string(ids), x.size(0));
+          "hidden_states: given {}, expected {} [num_tokens, {}]", x, name_of(moe.dtype), moe.expert_width());
+  require(x.size(1) <= 1 || x.stride(1) == 1, "hidden_states: given {}, expected contiguous columns", x);
+  require(ids.rank == 2 && ids.size(0) == x.size(0), "topk_ids: given {}, expected {} rows as hidden_states", ids,
+          x.size(0));
   require(weights.rank == 2 && weights.size(0) == ids.size(0) && weights.size(1) == ids.size(1),
-          "topk_weights: given {}, expected the shape of topk_ids {}", to_string(weights), to_string(ids));
+          "topk_weights: given {}, expected the shape of topk_ids {}", weights, ids);
   require(is_compute_dtype(weights.dtype), "topk_weights: given dtype {}, expected f32, bf16 or f16",
           name_of(weights.dtype));
   require(!input.apply_router_weight_on_input || ids.size(1) == 1,

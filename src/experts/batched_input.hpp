@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/local_experts.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/experts.hpp"
 
 namespace conclave::experts {
@@ -19,14 +20,13 @@ inline std::span<const std::int32_t> batched_counts(const ExpertsInput& input, c
                                                     const TensorView& output) {
   const ConstTensorView& x = input.hidden_states;
   require(x.size(0) == output.size(0) && x.size(1) == output.size(1),
-          "hidden_states: given {}, expected [{}, {}, hidden_size] as the output", to_string(x), output.size(0),
-          output.size(1));
-  require(weights.num_local_experts() <= x.size(0), "hidden_states: given {}, expected room for {} local experts",
-          to_string(x), weights.num_local_experts());
+          "hidden_states: given {}, expected [{}, {}, hidden_size] as the output", x, output.size(0), output.size(1));
+  require(weights.num_local_experts() <= x.size(0), "hidden_states: given {}, expected room for {} local experts", x,
+          weights.num_local_experts());
   require(input.expert_tokens.has_value(), "expert_tokens: missing, expected counts of {} local experts", x.size(0));
   const TensorView& counts = input.expert_tokens->counts;
   require(counts.dtype == DType::i32 && counts.rank == 1 && counts.size(0) == x.size(0) && counts.is_contiguous(),
-          "expert_tokens: given {}, expected contiguous i32 [{}]", to_string(counts), x.size(0));
+          "expert_tokens: given {}, expected contiguous i32 [{}]", counts, x.size(0));
   return {counts.as<std::int32_t>(), static_cast<std::size_t>(counts.size(0))};
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/experts.hpp"
 #include "experts/activation.hpp"
 #include "experts/plain_weights.hpp"
@@ -50,10 +51,10 @@ class PlainExperts : public Stage {
   void check_hidden_states(const ConstTensorView& hidden_states, int rank) const {
     require(hidden_states.rank == rank && hidden_states.size(-1) == hidden_size() &&
                 hidden_states.dtype == problem_.moe.dtype,
-            "hidden_states: given {}, expected {} of rank {} with {} columns", to_string(hidden_states),
+            "hidden_states: given {}, expected {} of rank {} with {} columns", hidden_states,
             name_of(problem_.moe.dtype), rank, hidden_size());
     require(hidden_size() <= 1 || hidden_states.stride(-1) == 1, "hidden_states: given {}, expected contiguous columns",
-            to_string(hidden_states));
+            hidden_states);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/kernel.hpp"
 #include "cpu/float_convert.hpp"
 #include "kernel/kernel_checks.hpp"
@@ -160,7 +161,7 @@ void FusedMoeKernel::run_monolithic(const KernelInput& input, const PackedWeight
   const std::int64_t num_tokens = input.hidden_states.size(0);
   require(input.router.has_value(), "kernel: {} is monolithic and needs router logits", experts_->name());
   const ConstTensorView& logits = input.router->logits;
-  require(is_compute_dtype(logits.dtype), "router_logits: given {}, expected f32, bf16 or f16", to_string(logits));
+  require(is_compute_dtype(logits.dtype), "router_logits: given {}, expected f32, bf16 or f16", logits);
   check_matrix("router_logits", logits, num_tokens, c.num_experts, logits.dtype);
   if (input.captured) check_routing(*input.captured, num_tokens, c.num_slots());
   if (num_tokens == 0) return;

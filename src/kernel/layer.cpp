@@ -5,6 +5,7 @@
 #include "conclave/layer.hpp"
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "kernel/compose.hpp"
 #include "kernel/kernel_checks.hpp"
 #include "kernel/layer_steps.hpp"
@@ -128,7 +129,7 @@ void MoeLayer::Impl::check_input(const LayerInput& input, const TensorView& outp
   if (input.captured) {
     check_routing(*input.captured, num_tokens, c.num_slots());
     require(input.captured->topk_weights.dtype == DType::f32, "captured weights: given {}, expected f32",
-            to_string(input.captured->topk_weights));
+            input.captured->topk_weights);
   }
   require(!(input.routing && parts.routed->is_monolithic()),
           "routing: given, but {} is monolithic and routes by itself; expected router_logits", plan.experts.chosen);
@@ -172,8 +173,7 @@ Routing MoeLayer::Impl::route(const LayerInput& input, const LayerBuffers& buffe
   if (input.captured && !input.routing) copy_routing(routing, *input.captured);
   if (c.zero_experts == 0) return routing;
   require(routing.topk_ids.dtype == DType::i32 && routing.topk_weights.dtype == DType::f32,
-          "routing with zero experts: given {} and {}, expected i32 and f32", to_string(routing.topk_ids),
-          to_string(routing.topk_weights));
+          "routing with zero experts: given {} and {}, expected i32 and f32", routing.topk_ids, routing.topk_weights);
   const Routing experts{buffers.expert_ids, buffers.expert_weights};
   split_zero_experts(routing, c.num_experts - c.zero_experts, experts, buffers.zero_weight, stream);
   return experts;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 
 namespace conclave {
 namespace {
@@ -21,10 +22,9 @@ void check(const char* name, const Optional& given, bool wanted, std::initialize
   const ConstTensorView expected(nullptr, given->dtype, shape);
   // Entries beyond the rank mean nothing: a view of one row keeps what its matrix had there.
   const bool same = given->rank == expected.rank && std::equal(shape.begin(), shape.end(), given->shape.begin());
-  require(is_compute_dtype(given->dtype) && same, "{}: given {}, expected f32, bf16 or f16 of shape {}", name,
-          to_string(*given), to_string(expected));
-  require(given->rank == 0 || given->stride(-1) == 1, "{}: given {}, expected contiguous columns", name,
-          to_string(*given));
+  require(is_compute_dtype(given->dtype) && same, "{}: given {}, expected f32, bf16 or f16 of shape {}", name, *given,
+          expected);
+  require(given->rank == 0 || given->stride(-1) == 1, "{}: given {}, expected contiguous columns", name, *given);
 }
 
 /// Tensors that a caller may leave out because it brings logits or ids instead.

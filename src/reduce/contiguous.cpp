@@ -4,6 +4,7 @@
 // In: rows [M, k, H]. Out: [M, H].
 #include "base/error.hpp"
 #include "base/slot_lookup.hpp"
+#include "base/tensor_format.hpp"
 #include "cpu/parallel_for.hpp"
 #include "reduce/check.hpp"
 #include "reduce/kinds.hpp"
@@ -26,8 +27,7 @@ class Contiguous final : public WeightAndReduce {
     const SlotLookup slot_of(input.topk_ids, input.expert_map, input.num_experts, kAnySlot);
     const std::int64_t top_k = slot_of.top_k();
     require(input.rows.size(0) == slot_of.num_tokens() && input.rows.size(1) == top_k,
-            "rows: given {}, expected [{}, {}, hidden_size] as topk_ids", to_string(input.rows), slot_of.num_tokens(),
-            top_k);
+            "rows: given {}, expected [{}, {}, hidden_size] as topk_ids", input.rows, slot_of.num_tokens(), top_k);
     // Columns are cut too, so that all threads have work for a single token.
     const std::int64_t hidden_size = output.size(1);
     const std::int64_t chunks = (hidden_size + kChunk - 1) / kChunk;

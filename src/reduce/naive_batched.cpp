@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/slot_lookup.hpp"
+#include "base/tensor_format.hpp"
 #include "cpu/parallel_for.hpp"
 #include "reduce/check.hpp"
 #include "reduce/kinds.hpp"
@@ -51,7 +52,7 @@ class NaiveBatched final : public WeightAndReduce {
   void apply(const ReduceInput& input, const TensorView& output, Stream stream) const override {
     check_weighted(input, output, 3);
     const std::int64_t num_local = input.rows.size(0);
-    require(num_local <= kMaxLocalExperts, "rows: given {}, expected at most {} local experts", to_string(input.rows),
+    require(num_local <= kMaxLocalExperts, "rows: given {}, expected at most {} local experts", input.rows,
             kMaxLocalExperts);
     const SlotLookup slot_of(input.topk_ids, input.expert_map, input.num_experts, num_local);
     const std::int64_t products_per_token = std::max<std::int64_t>(1, slot_of.top_k() * output.size(1));
@@ -70,8 +71,8 @@ class NaiveBatched final : public WeightAndReduce {
         const std::int64_t slot = slot_of(token, pick);
         if (slot < 0) return std::int64_t{-1};
         const std::int64_t row = counters.row(slot);
-        require(row < input.rows.size(1), "rows: given {}, expected room for row {} of local expert {}",
-                to_string(input.rows), row, slot);
+        require(row < input.rows.size(1), "rows: given {}, expected room for row {} of local expert {}", input.rows,
+                row, slot);
         return slot * input.rows.stride(0) + row * input.rows.stride(1);
       });
       counters.pass(token);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/tensor_format.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
 #include "reduce/check.hpp"
@@ -41,7 +42,7 @@ class NoOp final : public WeightAndReduce {
     check_floats("rows", rows, 2);
     check_floats("output", output, 2);
     require(rows.size(0) == output.size(0) && rows.size(1) == output.size(1),
-            "output: given {}, expected the shape of rows {}", to_string(output), to_string(rows));
+            "output: given {}, expected the shape of rows {}", output, rows);
     if (rows.data == output.data && rows.dtype == output.dtype && rows.stride(0) == output.stride(0)) return;
     const std::int64_t grain =
         std::max<std::int64_t>(1, kElementsWorthThreads / std::max<std::int64_t>(1, rows.size(1)));

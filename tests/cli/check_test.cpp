@@ -77,9 +77,10 @@ TEST(CheckCommand, AWrongOutputFails) {
       run_command({"check", sample_folder(), "--expected", folder / "io.safetensors", "--dtype", "f32", "--json"});
   EXPECT_EQ(r.status, 1) << r.err;
   int wrong = 0;
-  for (const auto& row : r.json()["rows"]) {
+  const auto json = r.json();  // Named: a range over part of a temporary would outlive it.
+  for (const auto& row : json["rows"]) {
     EXPECT_EQ(row["ok"], row["block"] != kSampleBlock);
-    wrong += row["ok"] ? 0 : 1;
+    wrong += row["ok"].get<bool>() ? 0 : 1;
   }
   EXPECT_EQ(wrong, 1);
   // Every element may be off by more than that: a tolerance of the user's own decides.

@@ -55,10 +55,23 @@ TEST_F(Compare, ShapesMustAgree) {
 }
 
 TEST_F(Compare, IdsInTheFirstColumns) {
-  const std::vector<std::int32_t> a = {1, 2, 9, 3, 4, 9}, b = {1, 5, 3, 4};
-  EXPECT_EQ(count_different_ids(ConstTensorView(a.data(), DType::i32, {2, 3}),
-                                ConstTensorView(b.data(), DType::i32, {2, 2}), 2),
-            1);
+  const std::vector<std::int32_t> a = {1, 2, 9, 3, 4, 9, 5, 5, 9}, same = {1, 2, 3, 4, 5, 5};
+  const auto with = [&](const std::vector<std::int32_t>& b) {
+    return compare_ids(ConstTensorView(a.data(), DType::i32, {3, 3}), ConstTensorView(b.data(), DType::i32, {3, 2}), 2);
+  };
+  EXPECT_EQ(with(same).different, 0);
+  EXPECT_TRUE(with(same).same_order);
+  EXPECT_EQ(with({2, 1, 3, 4, 5, 5}).different, 0);
+  EXPECT_FALSE(with({2, 1, 3, 4, 5, 5}).same_order);
+  EXPECT_EQ(with({1, 7, 3, 4, 5, 5}).different, 1);
+  EXPECT_EQ(with({1, 2, 3, 4, 5, 6}).different, 1) << "a duplicate counts twice";
+  EXPECT_EQ(with({3, 4, 1, 2, 5, 5}).different, 4) << "rows are not mixed";
+}
+
+TEST_F(Compare, AViewOfOneRowHasItsOwnShape) {
+  const std::vector<float> x(6, 1);
+  const ConstTensorView matrix(x.data(), DType::f32, {2, 3});
+  EXPECT_TRUE(compare(matrix.at(0), ConstTensorView(x.data(), DType::f32, {3}), {1e-5, {}}, *executor_).ok);
 }
 
 }  // namespace

@@ -49,7 +49,13 @@ TEST(PlanCommand, WhatNothingComputesIsExplainedCandidateByCandidate) {
   EXPECT_EQ(json.json()["fits"], false);
   const auto candidates = json.json()["experts"]["candidates"];
   ASSERT_EQ(candidates.size(), registry.experts.entries().size());
-  for (const auto& candidate : candidates) EXPECT_THAT(candidate["reason"], HasSubstr("fp8_block128"));
+  for (const auto& candidate : candidates) {
+    EXPECT_NE(candidate["reason"], "") << candidate["name"];
+    // The others may lack the CPU's instructions first.
+    if (candidate["name"] == "experts/reference_standard") {
+      EXPECT_THAT(candidate["reason"], HasSubstr("fp8_block128"));
+    }
+  }
 }
 
 TEST(PlanCommand, RanksFollowTheFlatteningRule) {

@@ -4,12 +4,7 @@
 // Sixteen floats in a register: what the shared templates need of AVX-512 F, BW, VL and DQ.
 #pragma once
 
-// GCC 12 takes the "undefined" pass-through operands of its own intrinsics for uninitialised variables.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
-#pragma GCC diagnostic pop
 
 #include <cstdint>
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/slot_lookup.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/registry.hpp"
 #include "cpu/float_convert.hpp"
 #include "experts/plain_experts.hpp"
@@ -125,9 +126,8 @@ class Monolithic final : public PlainExperts<MonolithicExperts> {
 
   void capture(const Scratch& scratch, const Routing& to) const {
     require(to.topk_ids.dtype == DType::i32 || to.topk_ids.dtype == DType::i64,
-            "captured ids: given {}, expected i32 or i64", to_string(to.topk_ids));
-    require(to.topk_weights.dtype == DType::f32, "captured weights: given {}, expected f32",
-            to_string(to.topk_weights));
+            "captured ids: given {}, expected i32 or i64", to.topk_ids);
+    require(to.topk_weights.dtype == DType::f32, "captured weights: given {}, expected f32", to.topk_weights);
     for (std::int64_t token = 0; token < scratch.ids.size(0); ++token)
       for (std::int64_t pick = 0; pick < top_k(); ++pick) {
         const std::int32_t id = scratch.ids.at(token).as<std::int32_t>()[pick];

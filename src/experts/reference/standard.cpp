@@ -3,6 +3,7 @@
 //
 // In: hidden states [M, H], ids [M, k]. Out: f32 rows [M, k, H], unweighted; zeros where a slot is empty or remote.
 #include "base/slot_lookup.hpp"
+#include "base/tensor_format.hpp"
 #include "conclave/registry.hpp"
 #include "experts/plain_experts.hpp"
 #include "experts/reference/rows.hpp"
@@ -36,8 +37,7 @@ class Standard final : public PlainExperts<ModularExperts> {
     const std::int64_t num_experts = input.expert_map ? input.expert_map->size(0) : num_local;
     const SlotLookup slot_of(input.topk_ids, input.expert_map, num_experts, num_local);
     require(slot_of.num_tokens() == input.hidden_states.size(0),
-            "topk_ids: given {}, expected {} rows as hidden_states", to_string(input.topk_ids),
-            input.hidden_states.size(0));
+            "topk_ids: given {}, expected {} rows as hidden_states", input.topk_ids, input.hidden_states.size(0));
     RowRunner runner(moe(), activation(), weights, row_buffers(buffers, moe(), buffers.scratch.data), *stream.executor);
     for (std::int64_t token = 0; token < slot_of.num_tokens(); ++token)
       for (std::int64_t pick = 0; pick < slot_of.top_k(); ++pick) {

@@ -49,7 +49,10 @@ Filled fill(const Tensor& ids, const Tensor& weights, std::int64_t num_experts, 
   test::PoisonedArena memory([&](Arena& arena) { Assignment::take(arena, pairs, num_experts); });
   Arena arena = memory.arena();
   Assignment a = Assignment::take(arena, pairs, num_experts);
-  a.fill(SlotLookup(ids, std::nullopt, num_experts, num_experts), weights, weight_applied, num_experts, quantum);
+  std::vector<double> own_slots;
+  for (std::int64_t e = 0; e < num_experts; ++e) own_slots.push_back(static_cast<double>(e));
+  const Tensor map = tensor_of(DType::i32, {num_experts}, own_slots);
+  a.fill(SlotLookup(ids, map.view(), num_experts, num_experts), weights, weight_applied, num_experts, quantum);
   return {std::move(memory), a};
 }
 
