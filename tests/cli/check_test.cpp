@@ -98,7 +98,8 @@ TEST(CheckCommand, AWrongIdFails) {
   const CommandResult r = run_command(
       {"check", sample_folder(), "--expected", folder / "io.safetensors", "--block", kSampleBlock, "--json"});
   EXPECT_EQ(r.status, 1) << r.err;
-  for (const auto& row : r.json()["rows"]) EXPECT_EQ(row["different_ids"], 1);
+  const auto report = r.json();
+  for (const auto& row : report["rows"]) EXPECT_EQ(row["different_ids"], 1);
 }
 
 TEST(CheckCommand, WithoutIdsAndWithMissingBlocks) {
@@ -110,7 +111,8 @@ TEST(CheckCommand, WithoutIdsAndWithMissingBlocks) {
   const CommandResult r = run_command({"check", sample_folder(), "--expected", folder / "io.safetensors", "--json"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.json()["skipped_blocks"].size(), 3U);
-  for (const auto& row : r.json()["rows"]) {
+  const auto report = r.json();
+  for (const auto& row : report["rows"]) {
     EXPECT_EQ(row["block"], block);
     EXPECT_TRUE(row["different_ids"].is_null());
   }
