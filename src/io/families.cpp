@@ -250,7 +250,7 @@ constexpr Family kFamilies[] = {
      .router = kGate,
      .correction_bias = kGateBias,
      .shared = kSharedExperts,
-     .sparse_layers = after_first_k_dense,
+     .sparse_layers = every_layer,
      .rule = deepseek_v3_rule},
 };
 

@@ -58,10 +58,8 @@ std::vector<bool> every_layer(const ModelConfig& config) {
 std::vector<bool> after_first_k_dense(const ModelConfig& config) {
   if (const auto types = config.texts("mlp_layer_types"))
     return layers_named(config, "mlp_layer_types", *types, "sparse");
-  const std::int64_t dense = config.integer({"first_k_dense_replace"}, config.model_type() == "deepseek_v3"  ? 3
-                                                                       : config.model_type() == "glm4_moe"   ? 1
-                                                                       : config.model_type() == "exaone_moe" ? 1
-                                                                                                             : 0);
+  // Required: defaults differ between families, and every published configuration has it.
+  const std::int64_t dense = config.integer({"first_k_dense_replace"});
   const std::int64_t step = positive(config, {"moe_layer_freq"}, 1);
   return layers_where(num_layers(config), [&](std::int64_t i) { return i >= dense && i % step == 0; });
 }

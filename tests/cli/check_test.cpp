@@ -47,8 +47,9 @@ TEST(CheckCommand, TheSampleIsRightInEveryKernel) {
   EXPECT_EQ(experts.size(), builtin_registry().experts.entries().size()) << "every part has a row or a reason";
 }
 
-TEST(CheckCommand, TheDefaultIsOneKernelForEachType) {
-  const CommandResult r = run_command({"check", sample_folder(), "--expected", sample_io(), "--block", kSampleBlock});
+TEST(CheckCommand, TheDefaultIsOneKernelForEachTypeOnAnyNumberOfThreads) {
+  const CommandResult r =
+      run_command({"check", sample_folder(), "--expected", sample_io(), "--block", kSampleBlock, "--threads", "3"});
   EXPECT_EQ(r.status, 0) << r.err << r.out;
   EXPECT_THAT(r.out, HasSubstr("2 of 2 within tolerance"));
   EXPECT_THAT(r.out, HasSubstr("exact"));

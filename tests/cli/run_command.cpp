@@ -54,6 +54,9 @@ CommandResult run_command(const std::vector<std::string>& arguments, const std::
   for (const std::string& variable : environment) add(" ", variable);
   add(" ", CONCLAVE_COMMAND);
   for (const std::string& argument : arguments) add(" ", argument);
+  const bool a_command = !arguments.empty() && !arguments[0].starts_with("-");
+  if (a_command && std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end())
+    line += " --threads 1";
   add(" >", folder / "out");
   add(" 2>", folder / "err");
   const int status = std::system(line.c_str());

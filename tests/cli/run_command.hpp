@@ -17,6 +17,8 @@ struct CommandResult {
   nlohmann::json json() const;
 };
 
+/// With one thread unless the arguments say otherwise: tests share the machine, and threads that wait for each other
+/// wait for everybody's time slices.
 CommandResult run_command(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
 
 /// Exit status 2, nothing on stdout, and on stderr one line "conclave: ..." that contains every one of `parts`.
