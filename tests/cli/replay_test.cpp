@@ -94,7 +94,7 @@ TEST_F(Replay, UnknownFieldsAreErrors) {
 }
 
 TEST_F(Replay, ExpectError) {
-  // Refused when it is read, with the right and with another text.
+  // Refused when it is planned, with the right and with another text.
   const auto bad = [&](const char* text) {
     return with_problem([&](auto& json) {
       json["top_k"] = 99;
@@ -103,6 +103,15 @@ TEST_F(Replay, ExpectError) {
   };
   EXPECT_EQ(run_command({"replay", bad("top_k")}).status, 0);
   EXPECT_EQ(run_command({"replay", bad("hidden_size is odd")}).status, 1);
+  // Refused when it is read, before a Case exists that could say what was expected.
+  const auto unreadable = [&](const char* text) {
+    return with_problem([&](auto& json) {
+      json["colour"] = "blue";
+      json["expect_error"] = text;
+    });
+  };
+  EXPECT_EQ(run_command({"replay", unreadable("colour")}).status, 0);
+  EXPECT_EQ(run_command({"replay", unreadable("hidden_size is odd")}).status, 1);
   // Not refused at all.
   const CommandResult ran = run_command({"replay", with_problem([](auto& json) { json["expect_error"] = "top_k"; })});
   EXPECT_EQ(ran.status, 1);
