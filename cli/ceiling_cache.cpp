@@ -19,21 +19,19 @@
 namespace conclave::cli {
 namespace {
 
-using nlohmann::json;
-
-json read_file(const std::string& path) {
+nlohmann::json read_file(const std::string& path) {
   try {
     std::ifstream in(path);
-    json value = json::parse(in, nullptr, false);
+    nlohmann::json value = nlohmann::json::parse(in, nullptr, false);
     if (value.is_object()) return value;
   } catch (const std::exception&) {
     // A folder in its place, a failing disk: no cache.
   }
-  return json::object();
+  return nlohmann::json::object();
 }
 
 /// Also refuses what no machine does: zero, negative and absurd rates of a damaged file.
-std::optional<double> rate(const json& entry, const char* field) {
+std::optional<double> rate(const nlohmann::json& entry, const char* field) {
   const auto found = entry.find(field);
   if (found == entry.end() || !found->is_number()) return std::nullopt;
   const double value = found->get<double>();
@@ -58,10 +56,10 @@ std::string ceiling_key(const DeviceFacts& facts) {
 
 std::optional<CpuCeilings> load_ceilings(const std::string& path, const std::string& key) {
   if (path.empty()) return std::nullopt;
-  const json file = read_file(path);
+  const nlohmann::json file = read_file(path);
   const auto entries = file.find("entries");
   if (entries == file.end() || !entries->is_object() || !entries->contains(key)) return std::nullopt;
-  const json& entry = (*entries)[key];
+  const nlohmann::json& entry = (*entries)[key];
   if (!entry.is_object()) return std::nullopt;
   const auto bytes = rate(entry, "read_bytes_per_second"), f32 = rate(entry, "f32_flops"),
              bf16 = rate(entry, "bf16_flops"), f16 = rate(entry, "f16_flops");
@@ -75,8 +73,8 @@ std::string store_ceilings(const std::string& path, const std::string& key, cons
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
   if (error) return fmt::format("{}: {}", fs::path(path).parent_path().string(), error.message());
-  json file = read_file(path);
-  if (!file["entries"].is_object()) file["entries"] = json::object();
+  nlohmann::json file = read_file(path);
+  if (!file["entries"].is_object()) file["entries"] = nlohmann::json::object();
   file["entries"][key] = {{"read_bytes_per_second", ceilings.read_bytes_per_second},
                           {"f32_flops", ceilings.f32_flops},
                           {"bf16_flops", ceilings.bf16_flops},

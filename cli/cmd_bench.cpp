@@ -16,7 +16,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct BenchCommand {
   CommonOptions common;
   ProblemOptions problem;
   std::string tokens = "1,8,64,512", experts;
@@ -31,7 +31,7 @@ std::string stage_text(const std::optional<Timing>& timing) {
   return timing ? micros(timing->median_us) : "-";
 }
 
-void print_header(const Options& o, const SelectedProblem& selected, const Machine& machine) {
+void print_header(const BenchCommand& o, const SelectedProblem& selected, const Machine& machine) {
   const Problem& p = selected.problem;
   const MoeConfig& c = p.moe;
   const DeviceFacts& f = machine.facts;
@@ -110,7 +110,7 @@ std::vector<std::string> parts_of(const std::string& option, const Registry& reg
   return names;
 }
 
-int run(const Options& o) {
+int run_bench(const BenchCommand& o) {
   const Machine machine = open_machine(o.common, Ceilings::measured);
   const Registry registry = builtin_registry();
   const SelectedProblem selected = select_problem(o.problem, machine);
@@ -143,7 +143,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_bench(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchCommand>();
   OptionSet set(app, "bench", "Time the whole layer, router logits to output",
                 "Examples: conclave bench data/tiny-moe --tokens 1,64\n"
                 "          conclave bench --shape mixtral --num-experts 2 --dtype bf16 --experts all --stages");
@@ -157,7 +157,7 @@ Command add_bench(CLI::App& app) {
                     "A part whose one run takes longer gets no more tokens")
       .add("--record", o->bench.record, "Write the problem with the fewest tokens as a case file");
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_bench(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -23,7 +23,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct CheckCommand {
   CommonOptions common;
   std::string model, expected, block = "all", dtypes = "f32,bf16", experts, prepare, record;
   std::optional<double> rtol, atol;
@@ -56,7 +56,7 @@ struct Report {
   }
 };
 
-Tolerance tolerance_for(const Options& o, DType dtype) {
+Tolerance tolerance_for(const CheckCommand& o, DType dtype) {
   Tolerance tolerance = tolerance_of(dtype);
   if (o.rtol || o.atol) tolerance.per_element = CaseTolerance{o.atol.value_or(0), o.rtol.value_or(0)};
   return tolerance;
@@ -72,7 +72,7 @@ struct Block {
 
 class Checker {
  public:
-  Checker(const Options& options, const Machine& machine)
+  Checker(const CheckCommand& options, const Machine& machine)
       : o_(options), machine_(machine), registry_(builtin_registry()), checkpoint_(o_.model), file_(o_.expected) {
     for (const std::string& dtype : split(o_.dtypes, ',')) dtypes_.push_back(parse_dtype("--dtype", dtype));
     if (o_.experts == "all")
@@ -161,7 +161,7 @@ class Checker {
     record_case(o_.record, recording, machine_.stream);
   }
 
-  const Options& o_;
+  const CheckCommand& o_;
   const Machine& machine_;
   Registry registry_;
   Checkpoint checkpoint_;
@@ -217,7 +217,7 @@ Json report_json(const Report& report) {
   return {{"ok", report.ok()}, {"rows", rows}, {"refusals", refusals}, {"skipped_blocks", report.skipped}};
 }
 
-int run(const Options& o) {
+int run_check(const CheckCommand& o) {
   const Machine machine = open_machine(o.common, Ceilings::cached);
   const Report report = Checker(o, machine).run();
   if (o.common.json)
@@ -230,7 +230,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_check(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CheckCommand>();
   OptionSet set(app, "check", "Compare the blocks of a checkpoint with expected outputs",
                 "Without --rtol or --atol, the relative error of the whole output must be under 1e-5 (f32) or\n"
                 "6e-3 (bf16, f16).\n"
@@ -245,7 +245,7 @@ Command add_check(CLI::App& app) {
       .add("--atol", o->atol, "See --rtol")
       .add("--record", o->record, "Write the problem of the first row as a case file");
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_check(*o); }};
 }
 
 }  // namespace conclave::cli

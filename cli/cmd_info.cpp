@@ -15,7 +15,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct InfoCommand {
   CommonOptions common;
   bool remeasure = false;
 };
@@ -65,7 +65,7 @@ std::string machine_text(const Machine& m) {
   return text + "device cuda: this build has no CUDA back end\n";
 }
 
-int run(const Options& options) {
+int run_info(const InfoCommand& options) {
   const Machine machine = open_machine(options.common, options.remeasure ? Ceilings::remeasure : Ceilings::measured);
   const Registry registry = builtin_registry();
   if (options.common.json) {
@@ -89,12 +89,12 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_info(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InfoCommand>();
   OptionSet set(app, "info", "Version, devices and their measured facts, registered parts",
                 "Example: conclave info --json");
   add_common_options(set, o->common);
   set.flag("--remeasure", o->remeasure, "Measure memory and arithmetic again");
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_info(*o); }};
 }
 
 }  // namespace conclave::cli

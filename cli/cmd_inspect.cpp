@@ -15,7 +15,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct InspectCommand {
   CommonOptions common;
   std::string model;
 };
@@ -67,7 +67,7 @@ void print_not_understood(const std::vector<std::string>& tensors) {
   print_text(text);
 }
 
-int run(const Options& options) {
+int run_inspect(const InspectCommand& options) {
   check_device(options.common.device);
   const Checkpoint checkpoint(options.model);
   if (options.common.json) {
@@ -87,11 +87,11 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_inspect(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InspectCommand>();
   OptionSet set(app, "inspect", "The MoE blocks of a checkpoint", "Example: conclave inspect data/tiny-moe");
   set.add("MODEL", o->model, "Checkpoint folder", Need::required);
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_inspect(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -18,7 +18,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct PlanCommand {
   CommonOptions common;
   ProblemOptions problem;
   std::string tokens, router, prepare, experts;
@@ -29,7 +29,7 @@ std::string optional_part(const char* option, const PartList<Part>& list, const 
   return text.empty() ? std::string() : part_name(option, list, text);
 }
 
-PlanOptions plan_options(const Options& o, const Registry& registry) {
+PlanOptions plan_options(const PlanCommand& o, const Registry& registry) {
   PlanOptions options;
   options.router = optional_part("--router", registry.routers, o.router);
   options.prepare_finalize = optional_part("--prepare", registry.prepare_finalizes, o.prepare);
@@ -48,7 +48,7 @@ Json refusals(const PartList<Part>& list, const std::string& report) {
   return candidates;
 }
 
-int print_refusal(const Options& o, const Problem& problem, const Registry& registry, const std::string& report) {
+int print_refusal(const PlanCommand& o, const Problem& problem, const Registry& registry, const std::string& report) {
   if (!o.common.json) {
     print_text(report);
     return kWrong;
@@ -63,7 +63,7 @@ int print_refusal(const Options& o, const Problem& problem, const Registry& regi
   return kWrong;
 }
 
-int run(const Options& o) {
+int run_plan(const PlanCommand& o) {
   const Machine machine = open_machine(o.common, Ceilings::cached);
   const Registry registry = builtin_registry();
   Problem problem = select_problem(o.problem, machine).problem;
@@ -91,7 +91,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_plan(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PlanCommand>();
   OptionSet set(app, "plan", "Which parts would run a problem, and why; its cost and floor",
                 "Examples: conclave plan data/tiny-moe\n"
                 "          conclave plan --shape deepseek-v3 --weights fp8_block128 --activations fp8_block128");
@@ -103,7 +103,7 @@ Command add_plan(CLI::App& app) {
       .add("--prepare", o->prepare, "This prepare/finalize part")
       .add("--experts", o->experts, "This experts part");
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_plan(*o); }};
 }
 
 }  // namespace conclave::cli

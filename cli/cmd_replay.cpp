@@ -18,7 +18,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct ReplayCommand {
   CommonOptions common;
   ReplayOptions replay;
   std::vector<std::string> cases;
@@ -26,7 +26,7 @@ struct Options {
   std::string comm = "self";
 };
 
-void check_ranks(const Options& o) {
+void check_ranks(const ReplayCommand& o) {
   if (o.ranks != 1) bad_input("--ranks: given {}; this build runs one rank only", o.ranks);
   if (o.comm != "self") bad_input("--comm: given \"{}\"; this build has self only (one rank)", o.comm);
 }
@@ -65,7 +65,7 @@ Json report_json(const ReplayReport& report) {
   return {{"case", report.path}, {"ok", report.ok()}, {"rows", rows}};
 }
 
-int run(const Options& o) {
+int run_replay(const ReplayCommand& o) {
   check_ranks(o);
   const Machine machine = open_machine(o.common, Ceilings::cached);
   const Registry registry = builtin_registry();
@@ -96,7 +96,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_replay(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ReplayCommand>();
   OptionSet set(app, "replay", "Run case files through every part that supports them",
                 "Example: conclave replay tests/cases/*.safetensors --checked");
   set.add("CASE", o->cases, "Case files", Need::required)
@@ -106,7 +106,7 @@ Command add_replay(CLI::App& app) {
       .add("--ranks", o->ranks, "Ranks")
       .add("--comm", o->comm, "self, sim, mpi or nccl");
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_replay(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -21,7 +21,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct RunCommand {
   CommonOptions common;
   std::string model, input, output, block = "all", dtype, experts, prepare, record;
 };
@@ -32,7 +32,7 @@ struct BlockResult {
   LayerResult result;
 };
 
-BlockResult run_block(const Options& o, const Checkpoint& checkpoint, const SafetensorsFile& file,
+BlockResult run_block(const RunCommand& o, const Checkpoint& checkpoint, const SafetensorsFile& file,
                       const std::string& name, const Registry& registry, const Machine& machine, bool record) {
   const BlockInfo& block = checkpoint.block(name);
   const ConstTensorView rows = rows_of(file, name + ".input", block.config.hidden_size);
@@ -57,13 +57,13 @@ BlockResult run_block(const Options& o, const Checkpoint& checkpoint, const Safe
 
 /// The input must still be whole when the output replaces it; a mapped file that is renamed over is, but a user who
 /// names one file twice has made a mistake.
-void check_paths(const Options& o) {
+void check_paths(const RunCommand& o) {
   std::error_code ignored;
   if (std::filesystem::equivalent(o.input, o.output, ignored))
     bad_input("--output: {} is the input file, expected another", o.output);
 }
 
-void print_result(const Options& o, const std::vector<BlockResult>& results) {
+void print_result(const RunCommand& o, const std::vector<BlockResult>& results) {
   Json blocks = Json::array();
   std::string text;
   for (const BlockResult& r : results) {
@@ -81,7 +81,7 @@ void print_result(const Options& o, const std::vector<BlockResult>& results) {
     print_text(text + "written: " + o.output + "\n");
 }
 
-int run(const Options& o) {
+int run_run(const RunCommand& o) {
   const Machine machine = open_machine(o.common, Ceilings::cached);
   const Registry registry = builtin_registry();
   const Checkpoint checkpoint(o.model);
@@ -111,7 +111,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_run(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunCommand>();
   OptionSet set(app, "run", "Run the blocks of a checkpoint on <block>.input of a file",
                 "Example: conclave run data/tiny-moe --input data/tiny-moe/io.safetensors --output out.safetensors");
   set.add("MODEL", o->model, "Checkpoint folder", Need::required)
@@ -123,7 +123,7 @@ Command add_run(CLI::App& app) {
       .add("--prepare", o->prepare, "This prepare/finalize part")
       .add("--record", o->record, "Write the problem of the first block as a case file");
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_run(*o); }};
 }
 
 }  // namespace conclave::cli

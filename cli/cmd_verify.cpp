@@ -19,7 +19,7 @@
 namespace conclave::cli {
 namespace {
 
-struct Options {
+struct VerifyCommand {
   CommonOptions common;
   VerifyOptions verify;
 };
@@ -98,7 +98,7 @@ Json report_json(const VerifyReport& report, std::uint64_t seed) {
           {"rows", rows}};
 }
 
-int run(const Options& o) {
+int run_verify(const VerifyCommand& o) {
   const Machine machine = open_machine(o.common, Ceilings::cached);
   VerifyReport report;
   {
@@ -123,14 +123,14 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_verify(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<VerifyCommand>();
   OptionSet set(app, "verify", "Every registered combination against the reference",
                 "Example: conclave verify --quick --filter experts/reference");
   set.flag("--quick", o->verify.quick, "A tenth of the grid")
       .add("--filter", o->verify.filter, "Only combinations whose label contains this text")
       .add("--seed", o->verify.seed, "Of every random tensor");
   add_common_options(set, o->common);
-  return {set.app(), [o] { return run(*o); }};
+  return {set.app(), [o] { return run_verify(*o); }};
 }
 
 }  // namespace conclave::cli

@@ -9,13 +9,13 @@
 namespace conclave {
 namespace {
 
-struct Row {
+struct DTypeRow {
   DType dtype;
   std::string_view name;
   int bits;
 };
 
-constexpr std::array<Row, 22> kTable{{
+constexpr std::array<DTypeRow, 22> kDTypes{{
     {DType::f32, "f32", 32},
     {DType::bf16, "bf16", 16},
     {DType::f16, "f16", 16},
@@ -41,16 +41,16 @@ constexpr std::array<Row, 22> kTable{{
 }};
 
 /// The enum is the index; the table is checked against that below.
-constexpr const Row& row(DType dtype) {
-  return kTable[static_cast<std::size_t>(dtype)];
+constexpr const DTypeRow& row(DType dtype) {
+  return kDTypes[static_cast<std::size_t>(dtype)];
 }
 
-constexpr bool table_is_ordered() {
-  for (std::size_t i = 0; i < kTable.size(); ++i)
-    if (kTable[i].dtype != static_cast<DType>(i)) return false;
+constexpr bool dtypes_are_ordered() {
+  for (std::size_t i = 0; i < kDTypes.size(); ++i)
+    if (kDTypes[i].dtype != static_cast<DType>(i)) return false;
   return true;
 }
-static_assert(table_is_ordered());
+static_assert(dtypes_are_ordered());
 
 }  // namespace
 
@@ -69,7 +69,7 @@ std::string_view name_of(DType dtype) noexcept {
 }
 
 std::optional<DType> dtype_from_name(std::string_view name) noexcept {
-  for (const Row& r : kTable)
+  for (const DTypeRow& r : kDTypes)
     if (r.name == name) return r.dtype;
   return std::nullopt;
 }

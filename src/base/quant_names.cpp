@@ -23,7 +23,7 @@ constexpr ScaleDesc dynamic(GroupShape group, DType dtype = DType::f32) {
   return {dtype, true, group};
 }
 
-struct Row {
+struct QuantRow {
   QuantKey key;
   std::string_view name;
   QuantScheme scheme;
@@ -39,7 +39,7 @@ constexpr QuantScheme integer(int bits, ScaleDesc scale, bool symmetric = true) 
   return {DType::i8, bits, scale, std::nullopt, symmetric};
 }
 
-constexpr std::array<Row, 24> kTable{{
+constexpr std::array<QuantRow, 24> kQuantKeys{{
     {QuantKey::none, "none", {}},
     {QuantKey::fp8_tensor, "fp8_tensor", e4m3(fixed(kTensor))},
     {QuantKey::fp8_tensor_dynamic, "fp8_tensor_dynamic", e4m3(dynamic(kTensor))},
@@ -66,23 +66,23 @@ constexpr std::array<Row, 24> kTable{{
     {QuantKey::int4_channel_zp, "int4_channel_zp", integer(4, fixed(kToken), false)},
 }};
 
-constexpr const Row& row(QuantKey key) {
-  return kTable[static_cast<std::size_t>(key)];
+constexpr const QuantRow& row(QuantKey key) {
+  return kQuantKeys[static_cast<std::size_t>(key)];
 }
 
 constexpr auto kNames = [] {
-  NameTable<QuantKey, kTable.size()> names{};
-  for (std::size_t i = 0; i < kTable.size(); ++i) names[i] = {kTable[i].key, kTable[i].name};
+  NameTable<QuantKey, kQuantKeys.size()> names{};
+  for (std::size_t i = 0; i < kQuantKeys.size(); ++i) names[i] = {kQuantKeys[i].key, kQuantKeys[i].name};
   return names;
 }();
 constexpr auto kKeys = values_of(kNames);
 
-constexpr bool table_is_ordered() {
-  for (std::size_t i = 0; i < kTable.size(); ++i)
-    if (kTable[i].key != static_cast<QuantKey>(i)) return false;
+constexpr bool quant_keys_are_ordered() {
+  for (std::size_t i = 0; i < kQuantKeys.size(); ++i)
+    if (kQuantKeys[i].key != static_cast<QuantKey>(i)) return false;
   return true;
 }
-static_assert(table_is_ordered());
+static_assert(quant_keys_are_ordered());
 
 std::string describe(const ScaleDesc& scale) {
   std::string group;

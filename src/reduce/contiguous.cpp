@@ -15,8 +15,6 @@ namespace {
 
 /// Every slot is as good as another here: rows are indexed by (token, pick), not by slot.
 constexpr std::int64_t kAnySlot = INT64_MAX;
-/// Below this many products a parallel region costs more than the sum.
-constexpr std::int64_t kProductsWorthThreads = 16384;
 
 class Contiguous final : public WeightAndReduce {
  public:

@@ -18,8 +18,6 @@ namespace {
 
 /// The counters live on the stack because run() never allocates: 32 KiB, four times the experts of any published model.
 constexpr std::int64_t kMaxLocalExperts = 8192;
-/// Below this many products a parallel region costs more than the sum.
-constexpr std::int64_t kProductsWorthThreads = 16384;
 
 /// Which row each expert gives to the current token: how many earlier tokens picked it.
 class RowCounters {

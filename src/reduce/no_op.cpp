@@ -18,16 +18,16 @@ namespace {
 /// Below this many elements a parallel region costs more than the copy.
 constexpr std::int64_t kElementsWorthThreads = 16384;
 /// Elements converted at once: small enough to stay in the first-level cache.
-constexpr std::int64_t kChunk = 512;
+constexpr std::int64_t kConverted = 512;
 
 void copy_row(const ConstTensorView& from, const TensorView& to) {
   if (from.dtype == to.dtype) {
     std::copy_n(from.as<std::byte>(), from.bytes(), to.as<std::byte>());
     return;
   }
-  float chunk[kChunk];
-  for (std::int64_t h = 0; h < from.size(0); h += kChunk) {
-    const std::int64_t n = std::min(kChunk, from.size(0) - h);
+  float chunk[kConverted];
+  for (std::int64_t h = 0; h < from.size(0); h += kConverted) {
+    const std::int64_t n = std::min(kConverted, from.size(0) - h);
     cpu::load_f32(from.narrow(0, h, n).data, from.dtype, n, chunk);
     cpu::store_f32(chunk, to.dtype, n, to.narrow(0, h, n).data);
   }

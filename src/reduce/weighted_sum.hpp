@@ -19,6 +19,9 @@ inline float weight_of(const ReduceInput& input, std::int64_t token, std::int64_
   return cpu::load_element(w.data, w.dtype, token * w.stride(0) + pick * w.stride(1));
 }
 
+/// Below this many products a parallel region costs more than the sum.
+inline constexpr std::int64_t kProductsWorthThreads = 16384;
+
 /// Columns kept in the first-level cache together with one chunk of a row.
 inline constexpr std::int64_t kChunk = 512;
 

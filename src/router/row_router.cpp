@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
 #include "router/check_input.hpp"
@@ -18,10 +19,6 @@ namespace {
 
 /// Logits that one thread scores in about the 5 us that a parallel region costs.
 constexpr std::int64_t kSerialLogits = 2048;
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t to) {
-  return (value + to - 1) / to * to;
-}
 
 /// Bytes of one thread's scratch, in whole cache lines.
 std::int64_t scratch_bytes(const Rule& rule) {

@@ -9,9 +9,13 @@
 #include <span>
 
 #include "conclave/activation.hpp"
+#include "conclave/dtype.hpp"
 #include "conclave/routing.hpp"
 
 namespace conclave::verify_detail {
+
+/// The dtypes that every combination computes in.
+inline constexpr DType kUnquantised[] = {DType::f32, DType::bf16, DType::f16};
 
 /// What is special about the ids and weights that modular kernels get.
 enum class Picks : std::uint8_t {

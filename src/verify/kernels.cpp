@@ -15,8 +15,6 @@
 namespace conclave::verify_detail {
 namespace {
 
-constexpr DType kDtypes[] = {DType::f32, DType::bf16, DType::f16};
-
 /// A mutation must move the right answer by this many tolerances before a part is asked to notice it.
 constexpr double kMustMatter = 4;
 /// The same mistake on the same part is tried on this many problems; more would only repeat it.
@@ -85,7 +83,7 @@ class KernelSection {
   void run_all() {
     std::uint64_t index = 0;
     for (const GridRow& row : problem_grid())
-      for (const DType dtype : kDtypes) {
+      for (const DType dtype : kUnquantised) {
         ++index;
         if (s_.options.quick && !row.quick) continue;
         Task task(make_problem(row, dtype, s_.device, s_.seed_of(1, index)));

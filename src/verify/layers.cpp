@@ -13,7 +13,6 @@
 namespace conclave::verify_detail {
 namespace {
 
-constexpr DType kDtypes[] = {DType::f32, DType::bf16, DType::f16};
 constexpr std::int64_t kTokens = 13;
 
 MoeConfig plain_layer() {
@@ -163,7 +162,7 @@ void run_variant(Session& s, const std::string& experts, const std::string& labe
 void verify_layers(Session& session) {
   std::uint64_t index = 0;
   for (const Variant& variant : kVariants)
-    for (const DType dtype : kDtypes) {
+    for (const DType dtype : kUnquantised) {
       ++index;
       if (session.options.quick && !(variant.quick && dtype == DType::f32)) continue;
       MoeConfig moe = plain_layer();

@@ -17,7 +17,7 @@
 namespace conclave::verify_detail {
 namespace {
 
-constexpr std::int64_t kVocabulary = 19;
+constexpr std::int64_t kTokenKinds = 19;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -162,15 +162,15 @@ RouterData make_router_data(const RouterRow& row, DType dtype, const DeviceFacts
   }
   if (moe.routing.hash_table) {
     Random random(seed, "hash_table");
-    data.hash_table = Slab(Tensor(DType::i32, {kVocabulary, row.top_k}));
+    data.hash_table = Slab(Tensor(DType::i32, {kTokenKinds, row.top_k}));
     data.token_ids = Slab(Tensor(DType::i32, {row.num_tokens}));
-    for (std::int64_t t = 0; t < kVocabulary; ++t) {
+    for (std::int64_t t = 0; t < kTokenKinds; ++t) {
       const std::int64_t start = random.below(row.num_experts);
       for (std::int64_t k = 0; k < row.top_k; ++k)
         store(data.hash_table->view, t * row.top_k + k, static_cast<double>((start + 3 * k) % row.num_experts));
     }
     for (std::int64_t m = 0; m < row.num_tokens; ++m)
-      store(data.token_ids->view, m, static_cast<double>(random.below(kVocabulary)));
+      store(data.token_ids->view, m, static_cast<double>(random.below(kTokenKinds)));
   }
   fill_rows(row, data, Random(seed, "logits"));
   return data;

@@ -17,7 +17,6 @@
 namespace conclave::verify_detail {
 namespace {
 
-constexpr DType kDtypes[] = {DType::f32, DType::bf16, DType::f16};
 constexpr double kWeightTolerance = 1e-5;
 
 struct Routed {
@@ -69,7 +68,7 @@ struct RuleMutation {
   bool (*apply)(RouterData& data);
 };
 
-constexpr RuleMutation kMutations[] = {
+constexpr RuleMutation kRuleMutations[] = {
     {"dropped_correction_bias",
      [](RouterData& d) {
        if (!d.correction_bias) return false;
@@ -125,7 +124,7 @@ class RouterSection {
   void run_all() {
     std::uint64_t index = 0;
     for (const RouterRow& row : router_grid())
-      for (const DType dtype : kDtypes) {
+      for (const DType dtype : kUnquantised) {
         ++index;
         if (s_.options.quick && !(row.quick && dtype != DType::f16)) continue;
         const RouterData data = make_router_data(row, dtype, s_.device, s_.seed_of(0, index));
@@ -181,7 +180,7 @@ class RouterSection {
   }
 
   void run_mutations(const Entry<Router>& entry, const RouterData& data, const OracleRouting& right) {
-    for (const RuleMutation& mutation : kMutations) {
+    for (const RuleMutation& mutation : kRuleMutations) {
       RouterData changed = data;
       if (changed.correction_bias) changed.correction_bias = changed.correction_bias->copy();
       if (!mutation.apply(changed) || !entry.supports(changed.problem)) continue;

@@ -8,22 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "conclave/error.hpp"
+#include "support/message_of.hpp"
 #include "support/tensors.hpp"
 
 namespace conclave {
 namespace {
 
+using test::message_of;
 using ::testing::HasSubstr;
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(KernelChecks, Matrix) {
   const Tensor t(DType::bf16, {4, 10});

@@ -8,21 +8,13 @@
 #include <functional>
 
 #include "kernel/layer_fixture.hpp"
+#include "support/message_of.hpp"
 
 namespace conclave {
 namespace {
 
+using test::message_of;
 using ::testing::HasSubstr;
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::string building(const Problem& p, const std::function<void(LayerWeights&)>& edit) {
   test::LayerTensors t = test::random_layer(p, 1);

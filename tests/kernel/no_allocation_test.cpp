@@ -24,40 +24,41 @@ void* counted(std::size_t size, std::size_t alignment) {
 
 }  // namespace
 
-void* operator new(std::size_t size) {
+// Never inlined: GCC takes the one that it inlined, seen beside a call of the other, for a mismatched pair.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   return counted(size, alignof(std::max_align_t));
 }
-void* operator new[](std::size_t size) {
+[[gnu::noinline]] void* operator new[](std::size_t size) {
   return counted(size, alignof(std::max_align_t));
 }
-void* operator new(std::size_t size, std::align_val_t a) {
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t a) {
   return counted(size, static_cast<std::size_t>(a));
 }
-void* operator new[](std::size_t size, std::align_val_t a) {
+[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t a) {
   return counted(size, static_cast<std::size_t>(a));
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete[](void* p) noexcept {
+[[gnu::noinline]] void operator delete[](void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
   std::free(p);
 }
-void operator delete[](void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
   std::free(p);
 }
-void operator delete[](void* p, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
   std::free(p);
 }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
   std::free(p);
 }
 

@@ -16,7 +16,7 @@ using test::set;
 using test::tensor_of;
 using test::values;
 
-struct Problem {
+struct BatchedProblem {
   Tensor rows;  // [E_local, T, H]
   Tensor ids, weights;
   std::optional<Tensor> map;
@@ -24,7 +24,7 @@ struct Problem {
   bool applied = false;
 };
 
-Tensor reduce(const Problem& p, DType out_dtype = DType::f32, int num_threads = 2) {
+Tensor reduce_batched(const BatchedProblem& p, DType out_dtype = DType::f32, int num_threads = 2) {
   const auto executor = make_executor(num_threads);
   const Tensor out = test::poisoned_tensor(out_dtype, {p.ids.view().size(0), p.rows.view().size(2)});
   ReduceInput input;
@@ -39,8 +39,9 @@ Tensor reduce(const Problem& p, DType out_dtype = DType::f32, int num_threads = 
 }
 
 /// Rows of 1000 * expert + 10 * token + column at the place where the batched format has them; NaN elsewhere.
-Problem marked_problem(const Tensor& ids, std::int64_t num_local, std::int64_t max_rows, std::optional<Tensor> map) {
-  Problem p;
+BatchedProblem marked_problem(const Tensor& ids, std::int64_t num_local, std::int64_t max_rows,
+                              std::optional<Tensor> map) {
+  BatchedProblem p;
   p.ids = ids;
   p.map = std::move(map);
   p.rows = test::poisoned_tensor(DType::f32, {num_local, max_rows, 3});
@@ -63,7 +64,7 @@ Problem marked_problem(const Tensor& ids, std::int64_t num_local, std::int64_t m
   return p;
 }
 
-std::vector<double> expected(const Problem& p) {
+std::vector<double> expected_batched(const BatchedProblem& p) {
   std::vector<double> out;
   for (std::int64_t m = 0; m < p.ids.view().size(0); ++m)
     for (std::int64_t h = 0; h < 3; ++h) {
@@ -81,62 +82,62 @@ std::vector<double> expected(const Problem& p) {
 }
 
 TEST(NaiveBatched, FindsEachRowByCountingTokens) {
-  const Problem p = marked_problem(test::random_ids(200, 3, 7, 1), 7, 200, {});
-  EXPECT_LT(test::rel_error(reduce(p), expected(p)), 2e-7);
-  EXPECT_TRUE(test::same_bytes(reduce(p), reduce(p, DType::f32, 1)));
+  const BatchedProblem p = marked_problem(test::random_ids(200, 3, 7, 1), 7, 200, {});
+  EXPECT_LT(test::rel_error(reduce_batched(p), expected_batched(p)), 2e-7);
+  EXPECT_TRUE(test::same_bytes(reduce_batched(p), reduce_batched(p, DType::f32, 1)));
 }
 
 /// A token that names an expert twice has one row there and adds it twice; the next token's row follows it directly.
 TEST(NaiveBatched, DuplicatesShareARow) {
   const Tensor ids = tensor_of(DType::i32, {4, 3}, {1, 1, 0, 1, 2, 1, 0, 1, 0, 2, 2, 2});
-  const Problem p = marked_problem(ids, 3, 4, {});
-  EXPECT_LT(test::rel_error(reduce(p), expected(p)), 2e-7);
+  const BatchedProblem p = marked_problem(ids, 3, 4, {});
+  EXPECT_LT(test::rel_error(reduce_batched(p), expected_batched(p)), 2e-7);
 }
 
 TEST(NaiveBatched, EmptyRemoteAndStaleSlotsAddNothing) {
   const Tensor ids = tensor_of(DType::i64, {5, 2}, {2, 3, -1, -1, 0, -1, 1000000, 2, 4, 3});
-  const Problem p = marked_problem(ids, 2, 5, tensor_of(DType::i32, {4}, {-1, -1, 0, 1}));
-  const Tensor out = reduce(p);
-  EXPECT_LT(test::rel_error(out, expected(p)), 2e-7);
+  const BatchedProblem p = marked_problem(ids, 2, 5, tensor_of(DType::i32, {4}, {-1, -1, 0, 1}));
+  const Tensor out = reduce_batched(p);
+  EXPECT_LT(test::rel_error(out, expected_batched(p)), 2e-7);
   for (std::int64_t m : {1, 2})
     for (double v : values(out.view().at(m))) EXPECT_EQ(v, 0.0);
 }
 
 TEST(NaiveBatched, AZeroWeightSkipsItsRowAndStillCountsIt) {
   const Tensor ids = tensor_of(DType::i32, {2, 2}, {0, 1, 0, 1});
-  Problem p = marked_problem(ids, 2, 2, {});
+  BatchedProblem p = marked_problem(ids, 2, 2, {});
   for (std::int64_t h = 0; h < 3; ++h) set(p.rows, {0, 0, h}, NAN);
   set(p.weights, {0, 0}, 0.0);
-  const Tensor out = reduce(p);
+  const Tensor out = reduce_batched(p);
   EXPECT_FLOAT_EQ(float(at(out, {0, 1})), float(at(p.weights, {0, 1}) * 1001));
   EXPECT_FLOAT_EQ(float(at(out, {1, 1})), float(at(p.weights, {1, 0}) * 11 + at(p.weights, {1, 1}) * 1011));
 }
 
 TEST(NaiveBatched, WeightsThatAreInTheRowsAlreadyCountAsOne) {
-  Problem p = marked_problem(test::random_ids(6, 1, 3, 1), 3, 6, {});
+  BatchedProblem p = marked_problem(test::random_ids(6, 1, 3, 1), 3, 6, {});
   p.applied = true;
-  EXPECT_LT(test::rel_error(reduce(p), expected(p)), 2e-7);
+  EXPECT_LT(test::rel_error(reduce_batched(p), expected_batched(p)), 2e-7);
 }
 
 TEST(NaiveBatched, ReadsEveryDtype) {
-  Problem p = marked_problem(test::random_ids(6, 2, 3, 1), 3, 6, {});
+  BatchedProblem p = marked_problem(test::random_ids(6, 2, 3, 1), 3, 6, {});
   for (DType dtype : {DType::bf16, DType::f16}) {
-    Problem q = p;
+    BatchedProblem q = p;
     q.weights = tensor_of(dtype, {6, 2}, values(p.weights));
-    EXPECT_LT(test::rel_error(reduce(q), expected(q)), 2e-7) << name_of(dtype);
+    EXPECT_LT(test::rel_error(reduce_batched(q), expected_batched(q)), 2e-7) << name_of(dtype);
   }
   p.weights = tensor_of(DType::i32, {6, 2}, std::vector<double>(12, 1.0));
-  EXPECT_THROW(reduce(p), Error);
+  EXPECT_THROW(reduce_batched(p), Error);
 }
 
 TEST(NaiveBatched, NothingInIsNothingOut) {
-  EXPECT_EQ(reduce(marked_problem(Tensor(DType::i32, {0, 2}), 3, 0, {})).view().numel(), 0);
+  EXPECT_EQ(reduce_batched(marked_problem(Tensor(DType::i32, {0, 2}), 3, 0, {})).view().numel(), 0);
 }
 
 TEST(NaiveBatched, NeverReadsBehindTheRowsOfAnExpert) {
-  Problem p = marked_problem(tensor_of(DType::i32, {3, 1}, {1, 1, 1}), 2, 3, {});
+  BatchedProblem p = marked_problem(tensor_of(DType::i32, {3, 1}, {1, 1, 1}), 2, 3, {});
   p.rows = test::random_tensor(DType::f32, {2, 2, 3}, 1);  // Room for two rows, three are asked for.
-  EXPECT_THROW(reduce(p), Error);
+  EXPECT_THROW(reduce_batched(p), Error);
 }
 
 }  // namespace

@@ -12,14 +12,14 @@
 namespace conclave::test {
 namespace {
 
-const std::string kName = "router/broken";
+const std::string kBrokenRouter = "router/broken";
 
 class BrokenRouter final : public Router {
  public:
   BrokenRouter(std::unique_ptr<Router> right, const MoeConfig& moe, RouterDefect defect)
       : right_(std::move(right)), moe_(moe), defect_(defect) {}
 
-  const std::string& name() const noexcept override { return kName; }
+  const std::string& name() const noexcept override { return kBrokenRouter; }
   void plan_scratch(Arena& arena, std::int64_t num_tokens) const override { right_->plan_scratch(arena, num_tokens); }
   void route(const RouterInput& input, const Routing& out, Arena& arena, Stream stream) const override {
     const std::int64_t num_tokens = input.logits.size(0);
@@ -70,7 +70,7 @@ class BrokenRouter final : public Router {
 Registry registry_with_router(RouterDefect defect) {
   const Entry<Router> right = builtin_registry().routers.entries().back();
   Entry<Router> entry;
-  entry.name = kName;
+  entry.name = kBrokenRouter;
   entry.supports = right.supports;
   entry.make = [right, defect](const PartContext& context) {
     return std::make_unique<BrokenRouter>(right.make(context), context.problem.moe, defect);

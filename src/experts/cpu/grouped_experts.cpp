@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "base/slot_lookup.hpp"
 #include "experts/cpu/phases.hpp"
 #include "experts/supports.hpp"
@@ -18,10 +19,6 @@ namespace {
 
 /// Rows of the second product are padded to a whole vector of any instruction set, so that reading them has no tail.
 constexpr std::int64_t kRowAlignment = 16;
-
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
 
 class GroupedExperts final : public ModularExperts {
  public:

@@ -8,16 +8,13 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
 #include "experts/weights_check.hpp"
 
 namespace conclave::experts::grouped {
 namespace {
-
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
 
 PackedMatrix shape_of(const Engine& engine, std::int64_t columns, std::int64_t columns_per_panel, std::int64_t k) {
   PackedMatrix m;
