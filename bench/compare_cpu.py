@@ -32,11 +32,10 @@ def conclave(args, shape, dtype):
     return report["device"], points
 
 
-def onednn(args, shape, dtype):
-    command = [str(args.bin / "peer_onednn"), "--shape", ",".join(map(str, SHAPES[shape])), "--dtype", dtype,
-               "--tokens", args.tokens, "--min-time", str(args.min_time)]
-    # libgomp's threads would otherwise spin beside nothing else; bound them as ours are bound.
-    environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads), OMP_PROC_BIND="true")
+def lines_of(command, environment=None):
+    """The JSON lines that a peer prints, by token count; none where it is not built or the CPU lacks what it needs."""
+    if not Path(command[0]).exists():
+        return {}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     if run.returncode != 0:
         print(run.stderr.strip(), file=sys.stderr)
@@ -44,27 +43,55 @@ def onednn(args, shape, dtype):
     return {line["tokens"]: line for line in map(json.loads, run.stdout.splitlines())}
 
 
+def peer_command(args, name, shape, dtype):
+    return [str(args.bin / name), "--shape", ",".join(map(str, SHAPES[shape])), "--dtype", dtype, "--tokens",
+            args.tokens, "--min-time", str(args.min_time), "--threads", str(args.threads)]
+
+
+def onednn(args, shape, dtype):
+    # libgomp's threads would otherwise spin beside nothing else; bound them as ours are bound.
+    environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads), OMP_PROC_BIND="true")
+    return lines_of(peer_command(args, "peer_onednn", shape, dtype), environment)
+
+
+def ik_llama(args, shape, dtype):
+    extra = ["--repack"] if args.repack and dtype == "bf16" else []
+    environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads), OMP_PROC_BIND="true")
+    return lines_of(peer_command(args, "peer_ik_llama", shape, dtype) + extra, environment)
+
+
+PEERS = {"oneDNN": onednn, "ik_llama.cpp": ik_llama}
+
+
 def rows_of(args, shape, dtype):
-    ours, peers = [], []
+    ours = []
+    peers = {name: [] for name in PEERS}
     device = None
     for _ in range(args.rounds):
+        # The ceilings of this minute: on a shared machine those of another would compare two loads, not two programs.
+        subprocess.run([str(args.bin / "conclave"), "info", "--remeasure", "--json"], check=True, capture_output=True)
         device, points = conclave(args, shape, dtype)
         ours.append(points)
-        peers.append(onednn(args, shape, dtype))
+        for name, run in PEERS.items():
+            peers[name].append(run(args, shape, dtype))
     for tokens in map(int, args.tokens.split(",")):
         point = min((p[tokens] for p in ours), key=lambda p: p["time"]["min_us"])
-        best = point["time"]["min_us"]
         median = statistics.median(p[tokens]["time"]["median_us"] for p in ours)
         bound = "memory" if point["memory_bound"] else "compute"
         fraction = max(p[tokens]["floor_us"] / p[tokens]["time"]["median_us"] for p in ours)
-        cells = [shape, dtype, str(tokens), point["experts"], f"{median:.0f}", f"{best:.0f}", bound, f"{fraction:.0%}"]
-        found = [p[tokens] for p in peers if tokens in p]
-        if found:
-            peer_median = statistics.median(p["median_us"] for p in found)
-            peer_best = min(p["min_us"] for p in found)
-            cells += [f"{peer_median:.0f}", f"{peer_best:.0f}", f"{peer_median / median:.2f}"]
-        else:
-            cells += ["not on this CPU", "-", "-"]
+        best = max(p[tokens]["floor_us"] / p[tokens]["time"]["min_us"] for p in ours)
+        cells = [shape, dtype, str(tokens), point["experts"], f"{median:.0f}", f"{point['time']['min_us']:.0f}", bound,
+                 f"{fraction:.0%}", f"{best:.0%}"]
+        medians, minima = [], []
+        for name in PEERS:
+            found = [p[tokens] for p in peers[name] if tokens in p]
+            if not found:
+                cells += ["-", "-"]
+                continue
+            medians.append(statistics.median(p["median_us"] for p in found))
+            minima.append(min(p["min_us"] for p in found))
+            cells += [f"{medians[-1]:.0f}", f"{minima[-1]:.0f}"]
+        cells += [f"{min(medians) / median:.2f}", f"{min(minima) / point['time']['min_us']:.2f}"] if medians else ["-"] * 2
         yield device, cells
 
 
@@ -76,10 +103,14 @@ def main():
     parser.add_argument("--tokens", default="1,8,64,512")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--min-time", type=float, default=1.0)
+    parser.add_argument("--repack", action="store_true", help="let ik_llama.cpp repack bf16 weights (AVX512_BF16)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    header = ["shape", "dtype", "tokens", "kernel", "median us", "min us", "bound", "of the limit", "oneDNN median us",
-              "oneDNN min us", "oneDNN / ours"]
+    header = ["shape", "dtype", "tokens", "kernel", "median us", "min us", "bound", "of the limit, median",
+              "best"]
+    for name in PEERS:
+        header += [f"{name} median us", f"{name} min us"]
+    header += ["fastest peer / ours, median", "min"]
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
     device = None
     for shape in args.shapes.split(","):

@@ -16,23 +16,10 @@ namespace {
 using dnnl::memory;
 using Dims = memory::dims;
 
-float bf16_to_float(std::uint16_t x) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(x) << 16;
-  float f;
-  std::memcpy(&f, &bits, sizeof f);
-  return f;
-}
 std::uint16_t float_to_bf16(float f) {
   std::uint32_t bits;
   std::memcpy(&bits, &f, sizeof bits);
   return static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-
-/// Cheap noise in (-1, 1): a bench must not run on zeros.
-float noise(std::uint64_t& state) {
-  state = state * 6364136223846793005ull + 1442695040888963407ull;
-  return static_cast<float>(static_cast<std::int64_t>(state >> 33) - (std::int64_t{1} << 30)) /
-         static_cast<float>(1 << 30);
 }
 
 }  // namespace
@@ -86,7 +73,7 @@ struct OneDnnMoe::Impl {
   Product gate_up, down;
   std::vector<float> input;
   std::vector<char> rows;
-  std::vector<float> gated, products;
+  std::vector<float> gated, products, output;
   std::vector<char> inner;
   std::vector<std::vector<std::int32_t>> pairs;
 
@@ -99,7 +86,7 @@ struct OneDnnMoe::Impl {
   }
   void gather(const std::vector<std::int32_t>& list);
   void activate(std::int64_t count);
-  void scatter(const std::vector<std::int32_t>& list, const Routing& routing, std::vector<float>& output) const;
+  void scatter(const std::vector<std::int32_t>& list, const Routing& routing);
 };
 
 void OneDnnMoe::Impl::gather(const std::vector<std::int32_t>& list) {
@@ -128,8 +115,7 @@ void OneDnnMoe::Impl::activate(std::int64_t count) {
   }
 }
 
-void OneDnnMoe::Impl::scatter(const std::vector<std::int32_t>& list, const Routing& routing,
-                              std::vector<float>& output) const {
+void OneDnnMoe::Impl::scatter(const std::vector<std::int32_t>& list, const Routing& routing) {
   const std::int64_t h = sizes.hidden_size;
   const auto count = static_cast<std::int64_t>(list.size());
 #pragma omp parallel for
@@ -157,6 +143,7 @@ OneDnnMoe::OneDnnMoe(const Sizes& sizes, bool bf16, std::uint64_t seed) {
            {},
            {},
            {},
+           {},
            std::vector<std::vector<std::int32_t>>(static_cast<std::size_t>(sizes.num_experts))});
   impl_->gate_up.init(sizes.num_experts, seed);
   impl_->down.init(sizes.num_experts, seed);
@@ -164,12 +151,7 @@ OneDnnMoe::OneDnnMoe(const Sizes& sizes, bool bf16, std::uint64_t seed) {
 
 OneDnnMoe::~OneDnnMoe() = default;
 
-std::int64_t OneDnnMoe::weight_bytes() const {
-  const Sizes& s = impl_->sizes;
-  return s.num_experts * 3 * s.hidden_size * s.intermediate_size * static_cast<std::int64_t>(impl_->element());
-}
-
-void OneDnnMoe::run(const Routing& routing, std::int64_t num_tokens, std::vector<float>& output) {
+void OneDnnMoe::run(const Routing& routing, std::int64_t num_tokens) {
   Impl& m = *impl_;
   const auto hidden = static_cast<std::size_t>(m.sizes.hidden_size);
   const auto inner = static_cast<std::size_t>(m.sizes.intermediate_size);
@@ -183,7 +165,7 @@ void OneDnnMoe::run(const Routing& routing, std::int64_t num_tokens, std::vector
     m.inner.resize(tokens * inner * m.element());
     m.products.resize(tokens * hidden);
   }
-  std::fill(output.begin(), output.end(), 0.0F);
+  m.output.assign(tokens * hidden, 0.0F);
   for (auto& list : m.pairs) list.clear();
   for (std::size_t p = 0; p < routing.ids.size(); ++p)
     m.pairs[static_cast<std::size_t>(routing.ids[p])].push_back(static_cast<std::int32_t>(p));
@@ -194,7 +176,7 @@ void OneDnnMoe::run(const Routing& routing, std::int64_t num_tokens, std::vector
     m.gate_up.run(static_cast<std::int64_t>(e), count, m.rows.data(), m.gated.data());
     m.activate(count);
     m.down.run(static_cast<std::int64_t>(e), count, m.inner.data(), m.products.data());
-    m.scatter(m.pairs[e], routing, output);
+    m.scatter(m.pairs[e], routing);
   }
 }
 

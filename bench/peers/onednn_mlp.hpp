@@ -12,18 +12,9 @@
 #include <vector>
 
 #include "oneapi/dnnl/dnnl.hpp"
+#include "peer.hpp"
 
 namespace peer {
-
-struct Sizes {
-  std::int64_t num_experts, top_k, hidden_size, intermediate_size;
-};
-
-/// ids [num_tokens, top_k], distinct in a row; weights alike.
-struct Routing {
-  std::vector<std::int32_t> ids;
-  std::vector<float> weights;
-};
 
 class OneDnnMoe {
  public:
@@ -31,9 +22,8 @@ class OneDnnMoe {
   OneDnnMoe(const Sizes& sizes, bool bf16, std::uint64_t seed);
   ~OneDnnMoe();
 
-  /// output [num_tokens, hidden_size] f32 = the layer applied to the stored random input.
-  void run(const Routing& routing, std::int64_t num_tokens, std::vector<float>& output);
-  std::int64_t weight_bytes() const;
+  /// The layer applied to a stored random input.
+  void run(const Routing& routing, std::int64_t num_tokens);
 
  private:
   struct Product;

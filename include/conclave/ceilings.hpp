@@ -16,7 +16,7 @@ struct CpuCeilings {
   double f16_flops = 0;
 };
 
-/// About a second. Best of several rounds: other processes can only slow it down.
+/// About three seconds. Best of many rounds: other processes can only slow it down.
 CpuCeilings measure_cpu_ceilings(Executor& executor);
 
 }  // namespace conclave

@@ -57,7 +57,8 @@ struct RoutingConfig {
   Scoring scoring = Scoring::softmax;
   bool score_after_topk = false;
   bool has_bias = false;    ///< e_score_correction_bias [E] takes part in the choice.
-  bool hash_table = false;  ///< ids come from a table [vocabulary, k] indexed by token id; weights still from scores.
+  /// ids come from a table [vocabulary, k] indexed by token id; weights still from scores. Refused beside has_bias.
+  bool hash_table = false;
   std::int64_t num_expert_group = 1;
   std::int64_t topk_group = 1;
   GroupScore group_score = GroupScore::max;

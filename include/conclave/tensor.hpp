@@ -105,6 +105,9 @@ struct BasicTensorView {
       v.shape[static_cast<std::size_t>(d)] = size(d + 1);
       v.strides[static_cast<std::size_t>(d)] = stride(d + 1);
     }
+    // Entries beyond the rank stay zero, so that equal views have equal arrays.
+    v.shape[static_cast<std::size_t>(v.rank)] = 0;
+    v.strides[static_cast<std::size_t>(v.rank)] = 0;
     return v;
   }
 

@@ -26,13 +26,17 @@ double seconds_since(Clock::time_point start) {
 
 /// Long enough for a region's start to vanish (1 %), short enough that some round meets no other process.
 constexpr double kRoundSeconds = 0.01;
-constexpr int kRounds = 10;
+/// For each loop. Memory that other tenants share goes up and down over tenths of a second: ten rounds in one of them
+/// read 114 GB/s where kernels later reached 150.
+constexpr double kLoopSeconds = 0.4;
+constexpr int kLeastRounds = 5;
 
 /// Most units a second over the rounds; round() does `units` of them.
 template <class F>
-double best_rate(double units, int rounds, F&& round) {
+double best_rate(double units, F&& round) {
   double best = 0;
-  for (int i = 0; i < rounds; ++i) {
+  const auto first = Clock::now();
+  for (int i = 0; i < kLeastRounds || seconds_since(first) < kLoopSeconds; ++i) {
     const auto start = Clock::now();
     round();
     best = std::max(best, units / seconds_since(start));
@@ -50,7 +54,7 @@ double measure_flops(const FlopsKernel& kernel, Executor& executor) {
     iterations *= 2;
   }
   const double flops = kernel.flops_per_iteration * static_cast<double>(iterations) * executor.num_threads();
-  return best_rate(flops, kRounds, [&] { executor.parallel([&](int) { kernel.run(iterations); }); });
+  return best_rate(flops, [&] { executor.parallel([&](int) { kernel.run(iterations); }); });
 }
 
 /// Far larger than the last cache (4 times), but no more than 512 MiB, which no shared slice of a cache holds either.
@@ -75,7 +79,7 @@ double measure_read(Executor& executor) {
   });
   double best = 0;
   for (const int streams : {1, 2, 4, 8}) {
-    best = std::max(best, best_rate(static_cast<double>(bytes), kRounds / 2, [&] {
+    best = std::max(best, best_rate(static_cast<double>(bytes), [&] {
                       executor.parallel([&](int thread) {
                         const Range r = share(thread);
                         kernel.run(buffer.data() + r.begin, r.size() / kReadUnit * kReadUnit, streams);

@@ -69,7 +69,9 @@ Support check_method(const RoutingConfig& r) {
       unless(!(mixes && (r.scoring != Scoring::softmax || r.score_after_topk)),
              "method {} scores by softmax, each pick for itself (scoring {}, score_after_topk {})", method,
              name_of(r.scoring), r.score_after_topk),
-      unless(!(r.hash_table && groups), "hash_table chooses without groups (num_expert_group {})", r.num_expert_group));
+      unless(!(r.hash_table && groups), "hash_table chooses without groups (num_expert_group {})", r.num_expert_group),
+      unless(!(r.hash_table && r.has_bias),
+             "hash_table chooses, so e_score_correction_bias has no say (has_bias true, expected false)"));
 }
 
 Support check_scale(const MoeConfig& c) {

@@ -75,6 +75,7 @@ constexpr Variant kVariants[] = {
     {"hash_table",
      [](MoeConfig& c) {
        c.routing = routing_preset(RoutingMethod::deepseek_v4);
+       c.routing.has_bias = false;
        c.routing.hash_table = true;
      },
      false},

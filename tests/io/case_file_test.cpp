@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 
 #include "conclave/safetensors.hpp"
 #include "io/files.hpp"
@@ -229,6 +231,36 @@ TEST(CaseFile, RefusesUnknownFieldsEverywhere) {
     target["surprise"] = 1;
     d.refused({"draft.safetensors: problem", "unknown field \"surprise\"", object});
   }
+}
+
+/// The names after "expected one of " in the message that refuses a field nobody knows.
+std::vector<std::string> known_fields(const char* object) {
+  Draft d;
+  d.problem["routing"] = {{"method", "default"}};
+  (*object == '\0' ? d.problem : d.problem[object])["surprise"] = 1;
+  std::string message;
+  try {
+    d.read();
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  const std::string before = "expected one of ";
+  std::vector<std::string> names;
+  std::istringstream list(message.substr(message.find(before) + before.size()));
+  for (std::string name; std::getline(list >> std::ws, name, ',');) names.push_back(name);
+  return names;
+}
+
+TEST(CaseFile, EveryFieldIsOnItsPage) {
+  std::ifstream file(CONCLAVE_SOURCE_DIR "/docs/case-file.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  std::size_t num_fields = 0;
+  for (const char* object : {"", "routing", "activation_params", "quant", "tolerance"})
+    for (const std::string& name : known_fields(object)) {
+      ++num_fields;
+      EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << object << " " << name;
+    }
+  EXPECT_GT(num_fields, 40U);
 }
 
 TEST(CaseFile, RefusesWrongFields) {

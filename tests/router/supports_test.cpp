@@ -59,6 +59,8 @@ TEST(RouterSupports, RefusesWithTheValueInTheWay) {
        [](MoeConfig& c, Problem&) { c.routing.num_expert_group = 2, c.routing.topk_group = 2; }},
       {"scoring sigmoid", sparsemixer, [](MoeConfig& c, Problem&) { c.routing.scoring = Scoring::sigmoid; }},
       {"custom takes no hash_table", custom, [](MoeConfig& c, Problem&) { c.routing.hash_table = true; }},
+      {"e_score_correction_bias has no say", deepseek_v4,
+       [](MoeConfig& c, Problem&) { c.routing.hash_table = true, c.routing.has_bias = true; }},
       {"hash_table chooses without groups", deepseek_v4,
        [](MoeConfig& c, Problem&) {
          c.routing.hash_table = true;
