@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "bench_codes.hpp"
 #include "error.hpp"
 #include "memory.hpp"
 
@@ -30,8 +31,13 @@ WordPattern pattern_of(DType dtype, double scale) {
       return {repeat(0x83ff), repeat(static_cast<std::uint64_t>(std::max(exponent + 15, 1)) << 10)};
     case DType::f32:
       return {0x807fffff807fffffU, (static_cast<std::uint64_t>(exponent + 127) << 23) * 0x100000001U};
+    case DType::fp8_e4m3:  // Below 2: the upper codes hold NaN.
+      return {0xbfbfbfbfbfbfbfbfU, 0};
+    case DType::i8:
+    case DType::u8:
+      return {~std::uint64_t{0}, 0};
     default:
-      bad_input("random weights: given {}, expected f32, bf16 or f16", name_of(dtype));
+      bad_input("random weights: given {}, expected f32, bf16, f16, fp8_e4m3, i8 or u8", name_of(dtype));
   }
 }
 
@@ -76,9 +82,27 @@ class Maker {
     fill_random(owned_->back(), 1.0 / std::sqrt(static_cast<double>(fan_in)), owned_->size(), executor_);
     return owned_->back();
   }
+  /// w13 and w2 first, as without codes: they are what is given up.
+  void codes(QuantKey key, ExpertWeights& w, std::int64_t rows13, std::int64_t width, std::int64_t inner,
+             std::int64_t experts) {
+    RandomCodes w13 = random_codes(key, experts, rows13, width, 1, executor_);
+    RandomCodes w2 = random_codes(key, experts, width, inner, 2, executor_);
+    w.w13 = keep(w13.elements);
+    w.w2 = keep(w2.elements);
+    w.w13_scale = keep(w13.scale);
+    w.w2_scale = keep(w2.scale);
+    if (w13.global_scale) w.w13_global_scale = keep(*w13.global_scale);
+    if (w2.global_scale) w.w2_global_scale = keep(*w2.global_scale);
+    if (w13.zero_point) w.w13_zero_point = keep(*w13.zero_point);
+    if (w2.zero_point) w.w2_zero_point = keep(*w2.zero_point);
+  }
   const std::shared_ptr<std::vector<Tensor>>& owned() const { return owned_; }
 
  private:
+  ConstTensorView keep(const Tensor& tensor) {
+    owned_->push_back(tensor);
+    return tensor;
+  }
   Executor& executor_;
   std::shared_ptr<std::vector<Tensor>> owned_ = std::make_shared<std::vector<Tensor>>();
 };
@@ -125,14 +149,16 @@ void require_memory(const Problem& p) {
 
 LayerWeights random_weights(const Problem& p, bool give_up, Executor& executor) {
   const MoeConfig& c = p.moe;
-  if (p.quant.weights != QuantKey::none)
-    bad_input("--shape: no random weights in {}; expected MODEL for quantised weights", name_of(p.quant.weights));
   Maker make(executor);
   const std::int64_t experts = c.num_weight_experts(), width = c.expert_width(), inner = c.intermediate_size;
   const std::int64_t rows13 = gate_rows(c, inner), shared = c.shared.intermediate_size;
   LayerWeights w;
-  w.experts.w13 = make(c.weight_dtype, {experts, rows13, width}, width);
-  w.experts.w2 = make(c.weight_dtype, {experts, width, inner}, inner);
+  if (p.quant.weights != QuantKey::none) {
+    make.codes(p.quant.weights, w.experts, rows13, width, inner, experts);
+  } else {
+    w.experts.w13 = make(c.weight_dtype, {experts, rows13, width}, width);
+    w.experts.w2 = make(c.weight_dtype, {experts, width, inner}, inner);
+  }
   if (give_up)
     w.experts.give_up = [w13 = make.owned()->at(0).storage(), w2 = make.owned()->at(1).storage()](const void* begin,
                                                                                                   std::int64_t bytes) {

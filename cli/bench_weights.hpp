@@ -10,8 +10,8 @@
 
 namespace conclave::cli {
 
-/// +- 2^e (1 + random mantissa), with e the exponent of `scale`. f32, bf16 or f16. The same bits for every number of
-/// threads.
+/// f32, bf16 or f16: +- 2^e (1 + random mantissa), with e the exponent of `scale`. fp8_e4m3, i8 or u8: random bits,
+/// none of them NaN. The same for every number of threads.
 void fill_random(const TensorView& tensor, double scale, std::uint64_t seed, Executor& executor);
 
 /// Bytes of random_weights().

@@ -13,6 +13,7 @@
 #include "machine.hpp"
 #include "option_set.hpp"
 #include "parse.hpp"
+#include "plan_matrix.hpp"
 #include "problem_options.hpp"
 
 namespace conclave::cli {
@@ -22,6 +23,7 @@ struct PlanCommand {
   CommonOptions common;
   ProblemOptions problem;
   std::string tokens, router, prepare, experts;
+  bool matrix = false;
 };
 
 template <class Part>
@@ -64,6 +66,15 @@ int print_refusal(const PlanCommand& o, const Problem& problem, const Registry& 
 }
 
 int run_plan(const PlanCommand& o) {
+  if (o.matrix) {
+    const std::string page = support_matrix(builtin_registry());
+    if (o.common.json) {
+      print_json({{"matrix", page}});
+    } else {
+      print_text(page);
+    }
+    return kOk;
+  }
   const Machine machine = open_machine(o.common, Ceilings::cached);
   const Registry registry = builtin_registry();
   Problem problem = select_problem(o.problem, machine).problem;
@@ -101,7 +112,8 @@ Command add_plan(CLI::App& app) {
       .add("--tokens", o->tokens, "Token counts to report, separated by commas")
       .add("--router", o->router, "This router part")
       .add("--prepare", o->prepare, "This prepare/finalize part")
-      .add("--experts", o->experts, "This experts part");
+      .add("--experts", o->experts, "This experts part")
+      .flag("--matrix", o->matrix, "Print what every part takes instead, as a Markdown page (docs/matrix.md)");
   add_common_options(set, o->common);
   return {set.app(), [o] { return run_plan(*o); }};
 }

@@ -45,6 +45,7 @@ struct AmxKernel {
   /// 32 values of k of a row are one row of a tile, so a tile of inputs is 1 KiB without gaps. Tiles loaded straight
   /// from rows would have 16 lines a power of two apart, which a cache of 8 or 12 ways cannot hold together.
   static constexpr int kInputGroup = 32;
+  static constexpr std::int64_t offset(std::int64_t k) { return k * kPanel; }
   static constexpr std::int64_t kRowBytes = 64;
   static constexpr std::int64_t kPairBytes = kPanel * 4;  ///< From one pair of k to the next in a panel.
   static constexpr std::int64_t kStepBytes = 16 * kPairBytes;

@@ -6,13 +6,15 @@
 //
 // Layouts, with G values of k side by side where the unit multiplies pairs:
 //   weights  panels of `panel_columns` columns, [k / weight_group][column][weight_group]; a gated w13 has the gate
-//            columns in the first half of a panel and the up columns of the same indices in the second
+//            columns in the first half of a panel and the up columns of the same indices in the second. Quantised
+//            weights keep their codes; ScaledFormat has their layout
 //   inputs   row tiles (row_tiles.hpp), [k / G][row][G]
 // k is padded to k_step with zeros in both, so that no kernel has a tail in k. Rows that only pad a tile (AMX) hold
 // whatever memory held: no row of a product depends on another, and theirs are not stored.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "conclave/config.hpp"
 #include "experts/activation.hpp"
@@ -54,6 +56,7 @@ struct RowTarget {
 /// One tile of tokens' hidden states -> the layout of inputs.
 struct PackRowsTask {
   const void* hidden_states;
+  DType dtype;                ///< Of the hidden states.
   std::int64_t row_stride;    ///< In elements.
   const std::int32_t* pairs;  ///< token * top_k + pick, for each valid row.
   std::int64_t top_k;
@@ -71,6 +74,29 @@ struct CombineTask {
   std::int64_t top_k;
   std::int64_t num_columns;
   void* to;
+  DType dtype;  ///< Of the output.
+};
+
+/// Panels of codes that are decoded in registers. k is cut into groups, and a group into parts of `scale_group` values:
+///   [f32 global scale of each column]                     where the format has one
+///   scale_group by scale_group: [scale of each column] [zero point of each column, u8, where there are some]
+///     then codes: a byte of each column for each k, or for each pair of k, the even one in the low half
+/// Scales are f32, e8m0 or e4m3 as in the checkpoint: where groups are small, widening them would be a fifth of all
+/// bytes. A weight becomes code * scale in f32 and is never rounded otherwise.
+struct ScaledFormat {
+  std::span<const QuantKey> keys;  ///< What is packed into it: keys of coarser groups repeat their scales.
+  int bits;
+  std::int64_t group, scale_group;
+  DType scale;
+  bool has_global_scale, has_zero_points;
+
+  constexpr std::int64_t part_bytes(std::int64_t columns) const noexcept {
+    const std::int64_t scale_bytes = scale == DType::f32 ? 4 : 1;
+    return columns * (scale_bytes + (has_zero_points ? 1 : 0) + scale_group * bits / 8);
+  }
+  constexpr std::int64_t group_bytes(std::int64_t columns) const noexcept {
+    return (has_global_scale ? columns * 4 : 0) + group / scale_group * part_bytes(columns);
+  }
 };
 
 struct Engine {
@@ -78,9 +104,10 @@ struct Engine {
   const char* unit;  ///< For reports: the instruction set and what it multiplies.
   bool CpuFeatures::*feature;
   const char* feature_name;
-  DType dtype;          ///< Of activations, in and out.
-  DType weight_dtype;   ///< Of the packed weights.
-  bool widens_weights;  ///< Accepts bf16 and f16 weights, converted when packed.
+  std::span<const DType> dtypes;  ///< Of activations, in and out.
+  DType weight_dtype;             ///< Of the packed weights; u8 for codes.
+  bool widens_weights;            ///< Accepts bf16 and f16 weights, converted when packed.
+  const ScaledFormat* scaled;     ///< Null: unquantised weights.
   std::int64_t row_tile, row_quantum;
   std::int64_t block_tiles;  ///< Row tiles of one task; what they need stays in the L2 cache.
   std::int64_t panel_columns;

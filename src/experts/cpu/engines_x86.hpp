@@ -17,5 +17,21 @@ extern const Engine kF16Avx512;
 extern const Engine kF16Avx2;
 extern const Engine kF32Avx512;
 extern const Engine kF32Avx2;
+extern const Engine kInt8Avx512;
+extern const Engine kInt8Avx2;
+extern const Engine kFp8Avx512;
+extern const Engine kFp8Avx2;
+extern const Engine kMxfp8Avx512;
+extern const Engine kMxfp8Avx2;
+extern const Engine kInt4G128Avx512;
+extern const Engine kInt4G128Avx2;
+extern const Engine kInt4G64Avx512;
+extern const Engine kInt4G64Avx2;
+extern const Engine kInt4G32Avx512;
+extern const Engine kInt4G32Avx2;
+extern const Engine kMxfp4Avx512;
+extern const Engine kMxfp4Avx2;
+extern const Engine kNvfp4Avx512;
+extern const Engine kNvfp4Avx2;
 
 }  // namespace conclave::experts::grouped

@@ -13,6 +13,7 @@
 #include "experts/cpu/phases.hpp"
 #include "experts/supports.hpp"
 #include "experts/weights_check.hpp"
+#include "quant/format.hpp"
 
 namespace conclave::experts::grouped {
 namespace {
@@ -65,7 +66,7 @@ ExpertsBuffers GroupedExperts::take_buffers(Arena& arena, std::int64_t num_token
           moe().num_slots(), INT32_MAX);
   const std::int64_t num_experts = moe().num_weight_experts();
   const std::int64_t num_rows = num_pairs + (engine_.row_quantum - 1) * std::min(num_pairs, num_experts);
-  const DType input_dtype = engine_.input_bytes == 4 ? DType::f32 : engine_.dtype;
+  const DType input_dtype = engine_.input_bytes == 4 ? DType::f32 : moe().dtype;
   const std::int64_t input_bytes = num_rows * round_up(hidden_size(), engine_.k_step) * engine_.input_bytes;
   const std::int64_t row_bytes = num_pairs * round_up(hidden_size(), kRowAlignment) * std::int64_t{sizeof(float)};
 
@@ -73,7 +74,7 @@ ExpertsBuffers GroupedExperts::take_buffers(Arena& arena, std::int64_t num_token
   // Packed inputs die with the first product, before rows of the second exist.
   buffers.workspace13 = arena.take(DType::u8, {std::max(input_bytes, row_bytes)});
   buffers.workspace2 = arena.take(input_dtype, {num_rows, round_up(moe().intermediate_size, engine_.k_step)});
-  buffers.output = arena.take(engine_.dtype, {num_tokens, hidden_size()});
+  buffers.output = arena.take(moe().dtype, {num_tokens, hidden_size()});
   Arena measure = Arena::measuring();
   Assignment::take(measure, num_pairs, num_experts);
   buffers.scratch = arena.take(DType::u8, {measure.used()});
@@ -83,10 +84,10 @@ ExpertsBuffers GroupedExperts::take_buffers(Arena& arena, std::int64_t num_token
 /// Messages are put together only where something is wrong: this runs on every call and must not allocate.
 void GroupedExperts::check(const ExpertsInput& input, const ExpertsBuffers& buffers) const {
   const ConstTensorView& x = input.hidden_states;
-  if (x.rank != 2 || x.size(1) != hidden_size() || x.dtype != engine_.dtype || (x.size(1) > 1 && x.stride(1) != 1))
+  if (x.rank != 2 || x.size(1) != hidden_size() || x.dtype != moe().dtype || (x.size(1) > 1 && x.stride(1) != 1))
     fail(ErrorKind::invalid_argument,
          "{}: hidden_states: given {}, expected {} [num_tokens, {}] with contiguous columns", name_, to_string(x),
-         name_of(engine_.dtype), hidden_size());
+         name_of(moe().dtype), hidden_size());
   const auto check_pairs = [&](const char* what, const ConstTensorView& view) {
     if (view.rank != 2 || view.size(0) != x.size(0) || view.size(1) != moe().num_slots())
       fail(ErrorKind::invalid_argument, "{}: {}: given {}, expected [{}, {}]", name_, what, to_string(view), x.size(0),
@@ -97,9 +98,9 @@ void GroupedExperts::check(const ExpertsInput& input, const ExpertsBuffers& buff
   if (input.topk_weights.dtype != DType::f32)
     fail(ErrorKind::invalid_argument, "{}: topk_weights: given {}, expected f32", name_, to_string(input.topk_weights));
   const TensorView& out = buffers.output;
-  if (out.rank != 2 || out.size(0) != x.size(0) || out.size(1) != hidden_size() || out.dtype != engine_.dtype)
+  if (out.rank != 2 || out.size(0) != x.size(0) || out.size(1) != hidden_size() || out.dtype != moe().dtype)
     fail(ErrorKind::invalid_argument, "{}: output: given {}, expected {} [{}, {}]", name_, to_string(out),
-         name_of(engine_.dtype), x.size(0), hidden_size());
+         name_of(moe().dtype), x.size(0), hidden_size());
 }
 
 void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
@@ -153,8 +154,9 @@ Support supports_cpu(const Engine& engine, const Problem& problem) {
 
 Support supports_dtypes(const Engine& engine, const Problem& problem) {
   const MoeConfig& moe = problem.moe;
-  if (moe.dtype != engine.dtype)
-    return Support::no(fmt::format("dtype {}, it takes {}", name_of(moe.dtype), name_of(engine.dtype)));
+  if (std::find(engine.dtypes.begin(), engine.dtypes.end(), moe.dtype) == engine.dtypes.end())
+    return Support::no(fmt::format("dtype {}, it takes {}", name_of(moe.dtype), name_of(engine.dtypes.front())));
+  if (engine.scaled != nullptr) return Support::yes();
   if (moe.weight_dtype == engine.weight_dtype) return Support::yes();
   if (engine.widens_weights && is_compute_dtype(moe.weight_dtype)) return Support::yes();
   return Support::no(fmt::format("weight_dtype {}, it takes {}{}", name_of(moe.weight_dtype),
@@ -162,10 +164,27 @@ Support supports_dtypes(const Engine& engine, const Problem& problem) {
                                  engine.widens_weights ? "" : " as dtype"));
 }
 
+/// Codes of one of the format's keys beside unquantised activations; or no codes at all.
+Support supports_keys(const Engine& engine, const Problem& problem) {
+  if (engine.scaled == nullptr) return supports_unquantized(problem);
+  const QuantConfig& config = problem.quant;
+  const std::span<const QuantKey> keys = engine.scaled->keys;
+  if (config.activations == QuantKey::none && std::find(keys.begin(), keys.end(), config.weights) != keys.end()) {
+    const MoeConfig& moe = problem.moe;
+    return first_refusal(
+        quant::supports_cols(config.weights, QuantRole::weights, "hidden_size", moe.expert_width()),
+        quant::supports_cols(config.weights, QuantRole::weights, "intermediate_size", moe.intermediate_size));
+  }
+  std::string list;
+  for (const QuantKey key : keys) list += fmt::format("{}{}", list.empty() ? "" : ", ", name_of(key));
+  return Support::no(fmt::format("quantisation weights {} x activations {}, it takes {} x none",
+                                 name_of(config.weights), name_of(config.activations), list));
+}
+
 Support supports(const Engine& engine, const Problem& problem) {
   return first_refusal(supports_device(problem, DeviceType::cpu), supports_cpu(engine, problem),
                        supports_gate(problem, true, true), supports_activation(problem, all_activations()),
-                       supports_unquantized(problem), supports_dtypes(engine, problem), supports_parallel(problem),
+                       supports_keys(engine, problem), supports_dtypes(engine, problem), supports_parallel(problem),
                        supports_any_shape(problem));
 }
 

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/round_up.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
+#include "experts/cpu/pack_scaled.hpp"
+#include "experts/cpu/source_matrix.hpp"
 #include "experts/weights_check.hpp"
 
 namespace conclave::experts::grouped {
@@ -21,33 +24,10 @@ PackedMatrix shape_of(const Engine& engine, std::int64_t columns, std::int64_t c
   m.num_panels = (columns + columns_per_panel - 1) / columns_per_panel;
   m.panel_columns = engine.panel_columns;
   m.k = round_up(k, engine.k_step);
-  m.panel_bytes = bytes_of(engine.weight_dtype, m.k * m.panel_columns);
+  m.panel_bytes = engine.scaled != nullptr ? m.k / engine.scaled->group * engine.scaled->group_bytes(m.panel_columns)
+                                           : bytes_of(engine.weight_dtype, m.k * m.panel_columns);
   return m;
 }
-
-/// The rows of one expert's matrix as a caller has it, and which of them are the columns of a panel.
-struct SourceMatrix {
-  ConstTensorView matrix;  ///< [rows, k]
-  const Engine* engine;
-  std::int64_t columns;  ///< Of the product: I (gated or not) or H.
-  bool gated;
-  W13Layout layout;
-
-  std::int64_t half() const { return engine->panel_columns / 2; }
-  std::int64_t columns_per_panel() const { return gated ? half() : engine->panel_columns; }
-
-  /// Row behind column `j` of panel `p`; -1 where the column only pads.
-  std::int64_t row(std::int64_t p, std::int64_t j) const {
-    const bool is_up = gated && j >= half();
-    const std::int64_t column = p * columns_per_panel() + (is_up ? j - half() : j);
-    if (column >= columns) return -1;
-    const W13Rows rows = w13_rows_of(layout, gated, column, columns);
-    return is_up ? rows.up : rows.gate;
-  }
-  const std::byte* address(std::int64_t row) const {
-    return static_cast<const std::byte*>(matrix.data) + bytes_of(matrix.dtype, row * matrix.stride(0));
-  }
-};
 
 /// Values of k of one row at a time. Rows are a power of two apart in most models, so that the same column of 32 rows
 /// falls into one set of the cache: row by row, each line is read once.
@@ -113,15 +93,18 @@ std::int64_t slice_bytes(std::int64_t weight_bytes) {
   return std::clamp<std::int64_t>(weight_bytes / 64, std::int64_t{256} << 10, std::int64_t{16} << 20);
 }
 
-void pack_expert(const SourceMatrix& source, const PackedMatrix& to, std::int64_t expert, std::int64_t max_bytes,
-                 const GiveUp& give_up, Executor& executor) {
+/// `codes`: where the weights are quantised; else null.
+void pack_expert(const SourceMatrix& source, const ScaledSource* codes, const PackedMatrix& to, std::int64_t expert,
+                 std::int64_t max_bytes, const GiveUp& give_up, Executor& executor) {
   const std::int64_t slice = std::max<std::int64_t>(1, max_bytes / std::max<std::int64_t>(1, to.panel_bytes));
   for (std::int64_t p0 = 0; p0 < to.num_panels; p0 += slice) {
     const std::int64_t p1 = std::min(p0 + slice, to.num_panels);
     cpu::parallel_for_dynamic(executor, p1 - p0, 1, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
       for (std::int64_t p = p0 + begin; p < p0 + end; ++p) {
         std::byte* panel = to.panel(expert, p);
-        if (source.engine->weight_dtype == DType::f32) {
+        if (codes != nullptr) {
+          pack_scaled_panel(source, *codes, p, to.k, reinterpret_cast<std::uint8_t*>(panel));
+        } else if (source.engine->weight_dtype == DType::f32) {
           pack_panel(source, p, to, reinterpret_cast<float*>(panel));
         } else {
           pack_panel(source, p, to, reinterpret_cast<std::uint16_t*>(panel));
@@ -164,6 +147,7 @@ void GroupedWeights::take(Arena& arena, const Problem& problem) {
 
 void GroupedWeights::assign(const Problem& problem, const ExpertWeights& weights, Executor& executor) {
   check_weights(problem, weights);
+  if (engine_.scaled != nullptr) check_codes(problem, weights, executor);
   require(weights.num_local_experts() == num_local_experts_,
           "w13: given {} local experts, expected {} as packed before", weights.num_local_experts(), num_local_experts_);
   const MoeConfig& moe = problem.moe;
@@ -172,11 +156,29 @@ void GroupedWeights::assign(const Problem& problem, const ExpertWeights& weights
     const SourceMatrix w13{weights.w13.at(e), &engine_, moe.intermediate_size, is_gated(moe.activation),
                            moe.w13_layout};
     const SourceMatrix w2{weights.w2.at(e), &engine_, moe.expert_width(), false, moe.w13_layout};
-    pack_expert(w13, w13_, e, slice, weights.give_up, executor);
-    pack_expert(w2, w2_, e, slice, weights.give_up, executor);
+    std::optional<ScaledSource> w13_codes, w2_codes;
+    if (engine_.scaled != nullptr) {
+      const QuantKey key = problem.quant.weights;
+      w13_codes.emplace(*engine_.scaled, quant::w13_matrices(moe, key, weights, e));
+      w2_codes.emplace(*engine_.scaled, quant::w2_matrices(moe, key, weights, e));
+    }
+    pack_expert(w13, w13_codes ? &*w13_codes : nullptr, w13_, e, slice, weights.give_up, executor);
+    pack_expert(w2, w2_codes ? &*w2_codes : nullptr, w2_, e, slice, weights.give_up, executor);
     if (w13_.bias != nullptr) pack_bias(w13, weights.w13_bias->at(e), w13_, e);
     if (w2_.bias != nullptr) pack_bias(w2, weights.w2_bias->at(e), w2_, e);
   }
+}
+
+std::vector<TensorView> GroupedWeights::expert_tensors() const {
+  std::vector<TensorView> tensors;
+  for (const PackedMatrix* m : {&w13_, &w2_}) {
+    tensors.emplace_back(m->panels, DType::u8,
+                         std::initializer_list<std::int64_t>{num_local_experts_, m->num_panels * m->panel_bytes});
+    if (m->bias != nullptr)
+      tensors.emplace_back(m->bias, DType::f32,
+                           std::initializer_list<std::int64_t>{num_local_experts_, m->num_panels * m->panel_columns});
+  }
+  return tensors;
 }
 
 }  // namespace conclave::experts::grouped

@@ -46,6 +46,7 @@ class GroupedWeights final : public PackedWeights {
   const std::string& layout() const noexcept override { return layout_; }
   std::int64_t bytes() const noexcept override { return storage_.bytes(); }
   std::int64_t num_local_experts() const noexcept override { return num_local_experts_; }
+  std::vector<TensorView> expert_tensors() const override;
   const PackedMatrix& w13() const noexcept { return w13_; }
   const PackedMatrix& w2() const noexcept { return w2_; }
 

@@ -166,6 +166,7 @@ void pack_rows(const Call& call, Assignment& assignment) {
       const std::int64_t tile = unit - assignment.units[a];
       const std::int64_t row = tiles.begin(tile);
       engine.pack_rows({.hidden_states = call.hidden_states.data,
+                        .dtype = call.hidden_states.dtype,
                         .row_stride = call.hidden_states.stride(0),
                         .pairs = assignment.pairs + expert.first + row,
                         .top_k = call.top_k,
@@ -226,7 +227,8 @@ void combine(const Call& call, const Assignment& assignment) {
                            .top_k = call.top_k,
                            .num_columns = std::min(kColumns, num_columns - column),
                            .to = static_cast<std::byte*>(call.output.data) +
-                                 bytes_of(call.output.dtype, token * call.output.stride(0) + column)});
+                                 bytes_of(call.output.dtype, token * call.output.stride(0) + column),
+                           .dtype = call.output.dtype});
     }
   });
 }

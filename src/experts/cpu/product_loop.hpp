@@ -59,7 +59,7 @@ struct ProductLoop {
 
   const ProductTask& task;
   const RowTiles tiles{task.rows, Part::kRowTile, Part::kRowQuantum};
-  const std::int64_t panel_stride = task.k * kPanel;
+  const std::int64_t panel_stride = Kernel::offset(task.k);
 
   const Input* inputs(std::int64_t tile) const {
     return static_cast<const Input*>(task.inputs) + tiles.begin(tile) * task.k;
@@ -82,8 +82,8 @@ struct ProductLoop {
 
   /// What is multiplied after block `k` of panel `p`: the next panel's, the first panel's next, or another task's.
   const char* next_block(std::int64_t p, std::int64_t k) const {
-    if (p + 1 < task.num_panels) return reinterpret_cast<const char*>(panel(p + 1) + k * kPanel);
-    if (k + Part::kBlock < task.k) return reinterpret_cast<const char*>(panel(0) + (k + Part::kBlock) * kPanel);
+    if (p + 1 < task.num_panels) return reinterpret_cast<const char*>(panel(p + 1) + Kernel::offset(k));
+    if (k + Part::kBlock < task.k) return reinterpret_cast<const char*>(panel(0) + Kernel::offset(k + Part::kBlock));
     return static_cast<const char*>(task.next);
   }
 
@@ -93,7 +93,7 @@ struct ProductLoop {
     const std::int64_t num_tiles = task.tile_end - task.tile_begin;
     const std::int64_t num_steps = depth(k) / Part::kStep;
     // Without a next block or k, what is in the cache already.
-    Ahead ahead{reinterpret_cast<const char*>(panel(p) + k * kPanel), 0,
+    Ahead ahead{reinterpret_cast<const char*>(panel(p) + Kernel::offset(k)), 0,
                 reinterpret_cast<const char*>(inputs(task.tile_begin + t)), 0};
     if (const char* next = next_block(p, k); next != nullptr) {
       ahead.weight_step = Kernel::kStepBytes / num_tiles;
@@ -117,8 +117,9 @@ struct ProductLoop {
       for (std::int64_t p = 0; p < task.num_panels; ++p)
         for (std::int64_t t = 0; t < num_tiles; ++t) {
           const std::int64_t rows = tiles.padded(task.tile_begin + t);
-          Kernels<Part>::blocked(rows)(inputs(task.tile_begin + t) + k * rows, panel(p) + k * kPanel, panel_stride,
-                                       depth(k), sums + (p * num_tiles + t) * kTileSums, k > 0, ahead(p, t, k));
+          Kernels<Part>::blocked(rows)(inputs(task.tile_begin + t) + k * rows, panel(p) + Kernel::offset(k),
+                                       panel_stride, depth(k), sums + (p * num_tiles + t) * kTileSums, k > 0,
+                                       ahead(p, t, k));
         }
     for (std::int64_t p = 0; p < task.num_panels; ++p)
       for (std::int64_t t = 0; t < num_tiles; ++t)

@@ -52,6 +52,8 @@ struct VectorKernel {
     return (2 * kVectors + 1) * rows <= kRegisters ? 2 : 1;
   }
 
+  /// Elements of a panel before its value `k`.
+  static constexpr std::int64_t offset(std::int64_t k) { return k * kPanel; }
   static constexpr std::int64_t kStepBytes = kPanel * kWeightGroup * std::int64_t{sizeof(Weight)};
   static_assert(kStepBytes <= 128, "one line in each step of two or more tiles must cover a block");
 

@@ -40,6 +40,14 @@ struct Label {
   DType dtype;
 };
 
+/// A list of one, with an address that lives as long as the engine.
+template <DType Type>
+inline constexpr DType kOnly[] = {Type};
+constexpr std::span<const DType> only(DType dtype) {
+  if (dtype == DType::f32) return kOnly<DType::f32>;
+  return dtype == DType::bf16 ? std::span<const DType>(kOnly<DType::bf16>) : kOnly<DType::f16>;
+}
+
 template <class Part>
 constexpr Engine make_engine(Label label) {
   using Kernel = typename Part::Kernel;
@@ -48,9 +56,10 @@ constexpr Engine make_engine(Label label) {
       .unit = label.unit,
       .feature = label.feature,
       .feature_name = label.feature_name,
-      .dtype = label.dtype,
+      .dtypes = only(label.dtype),
       .weight_dtype = label.dtype,
       .widens_weights = sizeof(typename Kernel::Weight) == 4,
+      .scaled = nullptr,
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "conclave/quantise.hpp"
 #include "conclave/registry.hpp"
 #include "support/oracle.hpp"
 #include "support/tensors.hpp"
@@ -23,22 +24,32 @@ std::vector<Entry<Experts>> builtin_experts();
 
 namespace test {
 
-inline std::vector<Entry<Experts>> grouped_parts() {
+/// The word behind "experts/cpu_": bf16, int8, mxfp4.
+inline std::string format_of_part(const std::string& part) {
+  return part.substr(12, part.find('_', 12) - 12);
+}
+inline bool is_unquantised(const std::string& part) {
+  const std::string word = format_of_part(part);
+  return word == "f32" || word == "bf16" || word == "f16";
+}
+
+/// Of unquantised weights, or those that decode codes.
+inline std::vector<Entry<Experts>> grouped_parts(bool unquantised = true) {
   std::vector<Entry<Experts>> parts = builtin_experts();
-  std::erase_if(parts, [](const Entry<Experts>& e) { return e.name.rfind("experts/cpu_", 0) != 0; });
+  std::erase_if(parts, [&](const Entry<Experts>& e) {
+    return e.name.rfind("experts/cpu_", 0) != 0 || is_unquantised(e.name) != unquantised;
+  });
   return parts;
 }
 
 inline Entry<Experts> part_named(const std::string& name) {
-  for (const Entry<Experts>& part : grouped_parts())
+  for (const Entry<Experts>& part : builtin_experts())
     if (part.name == name) return part;
   throw std::logic_error("no part " + name);
 }
 
-/// The dtype is the second word: experts/cpu_bf16_avx2.
 inline DType dtype_of(const std::string& part) {
-  const std::string word = part.substr(12, part.find('_', 12) - 12);
-  return *dtype_from_name(word);
+  return *dtype_from_name(format_of_part(part));
 }
 
 /// Relative error of a whole output. f32: rounding of sums; 16 bits: of the output and, where the unit wants it, of the
@@ -54,6 +65,7 @@ struct Sizes {
 struct GroupedCase {
   Problem problem;
   Tensor x, w13, w2, w13_bias, w2_bias, ids, weights, map;
+  std::optional<QuantisedExperts> quantised;  ///< Of w13 and w2, which stay beside it.
 
   MoeConfig& moe() { return problem.moe; }
 
@@ -63,7 +75,7 @@ struct GroupedCase {
     w.w2 = w2;
     if (w13_bias) w.w13_bias = w13_bias;
     if (w2_bias) w.w2_bias = w2_bias;
-    return w;
+    return quantised ? quantised->weights(w) : w;
   }
   std::optional<ConstTensorView> expert_map() const { return map ? std::optional<ConstTensorView>(map) : std::nullopt; }
   std::vector<double> expected() const {

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// Parts that decode codes in registers: the same bits as the f32 part on weights that were decoded before.
+#include <cstring>
+
+#include "experts/cpu/grouped_case.hpp"
+#include "quant/expert_matrices.hpp"
+#include "quant/format.hpp"
+#include "support/message_of.hpp"
+
+namespace conclave::test {
+namespace {
+
+bool part_takes(const Entry<Experts>& part, QuantKey key) {
+  Problem p = grouped_problem(DType::f32, {.hidden = 256, .inner = 256});
+  p.quant.weights = key;
+  p.device.cpu = {true, true, true, true, true, true};
+  return static_cast<bool>(part.supports(p));
+}
+
+struct Row {
+  std::string part;
+  QuantKey key;
+};
+
+std::vector<Row> rows_of_parts() {
+  std::vector<Row> rows;
+  for (const Entry<Experts>& part : grouped_parts(false))
+    for (const QuantKey key : all_quant_keys())
+      if (key != QuantKey::none && part_takes(part, key)) rows.push_back({part.name, key});
+  return rows;
+}
+
+/// `c` with its weights in codes of `key`.
+void quantise_case(GroupedCase& c, QuantKey key, bool split = false) {
+  ExpertWeights plain;
+  plain.w13 = c.w13;
+  plain.w2 = c.w2;
+  c.quantised = quantise_experts(c.moe(), key, plain, split);
+  c.problem.quant.weights = key;
+}
+
+/// Unquantised f32 weights that hold the values of the codes.
+GroupedCase decoded(const GroupedCase& c) {
+  GroupedCase out = c;
+  out.quantised.reset();
+  out.problem.quant = {};
+  const ExpertWeights w = c.expert_weights();
+  const MoeConfig& moe = c.problem.moe;
+  out.w13 = Tensor(DType::f32, {w.w13.size(0), c.w13.view().size(1), moe.hidden_size});
+  out.w2 = Tensor(DType::f32, {w.w2.size(0), moe.hidden_size, moe.intermediate_size});
+  for (std::int64_t e = 0; e < w.w13.size(0); ++e) {
+    for (const quant::ExpertMatrix& part : quant::w13_matrices(moe, c.problem.quant.weights, w, e)) {
+      TensorView rows = out.w13.view().at(e).narrow(0, part.first_row, 1);
+      rows.shape[0] = part.matrix.rows;
+      rows.strides[0] *= part.row_step;
+      dequantise(part.matrix, rows);
+    }
+    for (const quant::ExpertMatrix& part : quant::w2_matrices(moe, c.problem.quant.weights, w, e))
+      dequantise(part.matrix, out.w2.view().at(e));
+  }
+  out.problem.moe.weight_dtype = DType::f32;
+  return out;
+}
+
+class ScaledParts : public testing::TestWithParam<Row> {
+ protected:
+  void SetUp() override {
+    const Support support = part_named(GetParam().part).supports(problem({}));
+    if (!support) GTEST_SKIP() << GetParam().part << ": " << support.reason();
+  }
+  Problem problem(const Sizes& s, DType dtype = DType::f32) const {
+    Problem p = grouped_problem(dtype, s);
+    p.moe.weight_dtype = DType::f32;
+    p.quant.weights = GetParam().key;
+    return p;
+  }
+  GroupedCase make(const Sizes& s, DType dtype = DType::f32, bool split = false) const {
+    GroupedCase c;
+    c.problem = problem(s, dtype);
+    fill_case(c, s.tokens, 5);
+    quantise_case(c, GetParam().key, split);
+    return c;
+  }
+  std::string f32_part() const {
+    return GetParam().part.find("avx512") != std::string::npos ? "experts/cpu_f32_avx512" : "experts/cpu_f32_avx2";
+  }
+  /// Keys whose groups must divide the columns: the widths are multiples of `group`, odd ones elsewhere.
+  std::int64_t width(std::int64_t about) const {
+    const quant::Format f = quant::format_of(GetParam().key, QuantRole::weights);
+    if (f.group.cols < 0 || f.short_last_group) return f.bits == 4 ? about + about % 2 : about;
+    return (about + f.group.cols - 1) / f.group.cols * f.group.cols;
+  }
+};
+
+TEST_P(ScaledParts, SameBitsAsTheF32PartOnDecodedWeights) {
+  // Decode, several panels at once, tiles of every size, several row blocks; k over one block and over two.
+  for (const Sizes& s : {Sizes{.tokens = 1, .experts = 3, .top_k = 2, .hidden = width(70), .inner = width(43)},
+                         Sizes{.tokens = 9, .experts = 3, .top_k = 2, .hidden = width(130), .inner = width(300)},
+                         Sizes{.tokens = 70, .experts = 2, .top_k = 1, .hidden = width(600), .inner = width(40)}}) {
+    const GroupedCase c = make(s);
+    GroupedRunner scaled(GetParam().part, c, 2);
+    const GroupedCase plain = decoded(c);
+    GroupedRunner f32(f32_part(), plain, 2);
+    const Tensor got = scaled.run(c);
+    const Tensor want = f32.run(plain);
+    // The decoded weight itself is rounded once where there are two scales, in another order than here.
+    if (GetParam().key == QuantKey::nvfp4) {
+      EXPECT_LT(rel_error(got, values(want)), 2e-7) << s.tokens;
+      continue;
+    }
+    EXPECT_EQ(std::memcmp(got.view().data, want.view().data, static_cast<std::size_t>(want.view().bytes())), 0)
+        << s.tokens << " tokens, hidden " << s.hidden << ", inner " << s.inner << ": relative error "
+        << rel_error(got, values(want));
+  }
+}
+
+TEST_P(ScaledParts, EveryActivationType) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const GroupedCase c =
+        make({.tokens = 11, .experts = 4, .top_k = 3, .hidden = width(33), .inner = width(70)}, dtype);
+    EXPECT_LT(rel_error(GroupedRunner(GetParam().part, c, 2).run(c), decoded(c).expected()), tolerance_of(dtype))
+        << name_of(dtype);
+  }
+}
+
+TEST_P(ScaledParts, LayoutsBiasesAndGatesWithScalesOfTheirOwn) {
+  const bool tensor_wide = quant::format_of(GetParam().key, QuantRole::weights).scale_is_tensor_wide();
+  for (const W13Layout layout : {W13Layout::gate_up, W13Layout::up_gate, W13Layout::interleaved}) {
+    GroupedCase c;
+    c.problem = problem({.tokens = 7, .experts = 3, .top_k = 2, .hidden = width(50), .inner = width(36)});
+    c.moe().w13_layout = layout;
+    c.moe().has_w13_bias = c.moe().has_w2_bias = true;
+    fill_case(c, 7, 23);
+    quantise_case(c, GetParam().key, tensor_wide || GetParam().key == QuantKey::nvfp4);
+    EXPECT_LT(rel_error(GroupedRunner(GetParam().part, c, 2).run(c), decoded(c).expected()), 1e-6) << name_of(layout);
+  }
+}
+
+TEST_P(ScaledParts, BitwiseRepeatAndBatchInvariance) {
+  const GroupedCase c = make({.tokens = 30, .experts = 3, .top_k = 2, .hidden = width(64), .inner = width(48)});
+  GroupedRunner runner(GetParam().part, c, 2);
+  const Tensor all = runner.run(c);
+  const ConstTensorView x = c.x, ids = c.ids, weights = c.weights;
+  for (const std::int64_t first : {0, 13, 29}) {
+    const Tensor one = runner.run(c, x.narrow(0, first, 1), ids.narrow(0, first, 1), weights.narrow(0, first, 1));
+    EXPECT_EQ(std::memcmp(one.view().data, all.view().at(first).data, static_cast<std::size_t>(one.view().bytes())), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, ScaledParts, testing::ValuesIn(rows_of_parts()), [](const auto& info) {
+  return info.param.part.substr(12) + "_" + std::string(name_of(info.param.key));
+});
+
+TEST(ScaledPartsList, EveryWeightOnlyKeyHasAFastPart) {
+  for (const char* isa : {"avx2", "avx512"})
+    for (const QuantKey key : all_quant_keys()) {
+      if (key == QuantKey::none || !quant::supports_key(key, QuantRole::weights)) continue;
+      std::size_t parts = 0;
+      for (const Row& row : rows_of_parts()) parts += row.key == key && row.part.find(isa) != std::string::npos;
+      EXPECT_EQ(parts, 1U) << name_of(key) << " " << isa;
+    }
+}
+
+TEST(ScaledPartsList, RefusesActivationsInCodesAndOtherKeys) {
+  Problem p = grouped_problem(DType::bf16, {.hidden = 256, .inner = 256});
+  const Entry<Experts> part = part_named("experts/cpu_int8_avx2");
+  p.quant.weights = QuantKey::fp8_channel;
+  EXPECT_NE(part.supports(p).reason().find("weights fp8_channel x activations none"), std::string::npos);
+  p.quant = {QuantKey::int8_channel, QuantKey::int8_token};
+  EXPECT_NE(part.supports(p).reason().find("activations int8_token"), std::string::npos);
+}
+
+TEST(ScaledPartsList, RefusesColumnsThatAGroupDoesNotDivide) {
+  Problem p = grouped_problem(DType::bf16, {.hidden = 64, .inner = 48});
+  p.quant.weights = QuantKey::mxfp4;
+  p.device.cpu = {true, true, true, true, true, true};
+  EXPECT_NE(part_named("experts/cpu_mxfp4_avx2").supports(p).reason().find("intermediate_size 48"), std::string::npos);
+}
+
+TEST(ScaledPartsList, NamesTheElementThatIsNaN) {
+  const Support support = part_named("experts/cpu_fp8_avx2").supports([] {
+    Problem p = grouped_problem(DType::f32, {});
+    p.quant.weights = QuantKey::fp8_channel;
+    return p;
+  }());
+  if (!support) GTEST_SKIP() << support.reason();
+  GroupedCase c = grouped_case(DType::f32, {.experts = 3, .top_k = 1, .hidden = 20, .inner = 12});
+  quantise_case(c, QuantKey::fp8_channel);
+  c.quantised->w2.as<std::uint8_t>()[(2 * 20 + 7) * 12 + 5] = 0xFF;
+  EXPECT_EQ(message_of([&] { GroupedRunner("experts/cpu_fp8_avx2", c, 2); }),
+            "w2: element [2, 7, 5] is NaN, expected a number");
+}
+
+}  // namespace
+}  // namespace conclave::test
