@@ -8,10 +8,12 @@
 #include <cmath>
 
 #include "bench_weights.hpp"
+#include "conclave/micro_batches.hpp"
 #include "convert.hpp"
 #include "error.hpp"
 #include "memory.hpp"
 #include "record.hpp"
+#include "timeline.hpp"
 
 namespace conclave::cli {
 namespace {
@@ -23,6 +25,7 @@ class Bench {
     problem_.moe.max_num_tokens = *std::max_element(o_.tokens.begin(), o_.tokens.end());
     problem_.moe.router_logits_dtype = DType::f32;
     if (problem_.moe.routing.hash_table) bad_input("{}: routes by token id, which bench does not draw", selected.label);
+    if (o_.micro_batches > 1) micro_batches_.emplace(o_.micro_batches);
     spec_ = parse_routing(o_.routing, problem_.moe, selected.block);
     std::sort(o_.tokens.begin(), o_.tokens.end());
     o_.tokens.erase(std::unique(o_.tokens.begin(), o_.tokens.end()), o_.tokens.end());
@@ -105,12 +108,22 @@ class Bench {
     const Tensor output = poisoned(hidden_.view().dtype, {num_tokens, hidden_.view().size(1)});
     const ConstTensorView hidden = hidden_.view().narrow(0, 0, num_tokens);
     Workspace workspace;
-    const Timing timing = measure(o_.timing, draws.size(), [&](std::int64_t draw) {
+    const auto run = [&](std::int64_t draw, StageObserver* observer) {
       LayerInput input;
       input.hidden_states = hidden;
       input.router_logits = draws.logits.view().at(draw);
-      layer.run(input, output, workspace, machine_.stream);
-    });
+      input.observer = observer;
+      if (micro_batches_)
+        run_micro_batched(layer, input, output, workspace, machine_.stream, *micro_batches_);
+      else
+        layer.run(input, output, workspace, machine_.stream);
+    };
+    const Timing timing = measure(o_.timing, draws.size(), [&](std::int64_t draw) { run(draw, nullptr); });
+    if (!o_.trace.empty() && report_.rows.empty()) {
+      Timeline timeline;
+      run(0, &timeline);
+      write_timeline(o_.trace, timeline, 0);
+    }
     const Tensor values = convert(output, DType::f32, "output", *machine_.executor);
     if (!std::all_of(values.as<float>(), values.as<float>() + values.view().numel(),
                      [](float x) { return std::isfinite(x); }))
@@ -159,6 +172,7 @@ class Bench {
   RoutingSpec spec_;
   Tensor hidden_;
   std::map<std::int64_t, Draws> draws_;
+  std::optional<MicroBatches> micro_batches_;
   Progress progress_;
   BenchReport report_;
 };

@@ -25,6 +25,8 @@ struct BenchOptions {
   TimingOptions timing;
   bool stages = false;
   std::string record;
+  int micro_batches = 1;  ///< Parts of the batch that run interleaved.
+  std::string trace;      ///< File for the timeline of one run of the first point.
 };
 
 struct BenchRow {

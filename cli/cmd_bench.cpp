@@ -155,6 +155,8 @@ Command add_bench(CLI::App& app) {
       .add_in_range("--min-time", o->bench.timing.min_seconds, 0.0, 3600.0, "Seconds to spend on one point")
       .add_in_range("--max-time", o->bench.timing.max_seconds, 0.0, 36000.0,
                     "A part whose one run takes longer gets no more tokens")
+      .add_in_range("--microbatches", o->bench.micro_batches, 1, 64, "Run the batch in this many interleaved parts")
+      .add("--trace", o->bench.trace, "Write a timeline of one run of the first point, for chrome://tracing")
       .add("--record", o->bench.record, "Write the problem with the fewest tokens as a case file");
   add_common_options(set, o->common);
   return {set.app(), [o] { return run_bench(*o); }};

@@ -17,6 +17,7 @@
 #include "option_set.hpp"
 #include "parse.hpp"
 #include "progress.hpp"
+#include "ranks.hpp"
 #include "record.hpp"
 #include "table.hpp"
 
@@ -27,6 +28,9 @@ struct CheckCommand {
   CommonOptions common;
   std::string model, expected, block = "all", dtypes = "f32,bf16", experts, prepare, record;
   std::optional<double> rtol, atol;
+  bool ep = false;
+  RankOptions ranks{0, "mpi"};
+  std::string placement = "linear";
 };
 
 struct Row {
@@ -37,7 +41,12 @@ struct Row {
   Tolerance tolerance;
   Comparison errors;
   std::optional<IdComparison> ids;  ///< Absent: the file has no ids to compare with.
-  bool ok() const { return errors.ok && (!ids || ids->different == 0); }
+  std::string prepare = "";
+  std::optional<bool> same_bits;  ///< As the same experts on one rank; absent: it ran there.
+  bool must_have_same_bits = false;
+  bool ok() const {
+    return errors.ok && (!ids || ids->different == 0) && (!must_have_same_bits || same_bits.value_or(true));
+  }
 };
 
 struct Refusal {
@@ -70,10 +79,21 @@ struct Block {
   std::optional<Tensor> ids;
 };
 
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return a.view().bytes() == b.view().bytes() &&
+         std::equal(a.as<std::byte>(), a.as<std::byte>() + a.view().bytes(), b.as<std::byte>());
+}
+
 class Checker {
  public:
-  Checker(const CheckCommand& options, const Machine& machine)
-      : o_(options), machine_(machine), registry_(builtin_registry()), checkpoint_(o_.model), file_(o_.expected) {
+  /// `ranks` null: on one rank.
+  Checker(const CheckCommand& options, const Machine& machine, const Ranks* ranks)
+      : o_(options),
+        machine_(machine),
+        ranks_(ranks),
+        registry_(builtin_registry()),
+        checkpoint_(o_.model),
+        file_(o_.expected) {
     for (const std::string& dtype : split(o_.dtypes, ',')) dtypes_.push_back(parse_dtype("--dtype", dtype));
     if (o_.experts == "all")
       for (const auto& entry : registry_.experts.entries()) parts_.push_back(entry.name);
@@ -87,7 +107,8 @@ class Checker {
       const Block block = load(name);
       for (const std::string& part : parts_)
         for (const DType dtype : dtypes_) {
-          progress.show(fmt::format("{} {} {}", name, part, name_of(dtype)));
+          if (ranks_ == nullptr || ranks_->is_root())
+            progress.show(fmt::format("{} {} {}", name, part, name_of(dtype)));
           check(block, part, dtype);
         }
     }
@@ -109,10 +130,37 @@ class Checker {
     Problem problem{block.info.config, {}, block.info.quant, machine_.facts};
     problem.moe.max_num_tokens = block.input.size(0);
     problem.moe.router_logits_dtype = DType::f32;
+    const PlanOptions options = pins_of(part);
+    if (ranks_ != nullptr)
+      problem = problem_of_rank(problem, options.prepare_finalize, block.input.size(0), ranks_->size(), 0,
+                                placement_from_name(o_.placement));
+    return plan_variant(problem, dtype, registry_, options);
+  }
+
+  PlanOptions pins_of(const std::string& part) const {
     PlanOptions options;
     options.experts = part;
-    if (!o_.prepare.empty()) options.prepare_finalize = part_name("--prepare", registry_.prepare_finalizes, o_.prepare);
-    return plan_variant(problem, dtype, registry_, options);
+    // Over ranks, the exchange whose sums run as on one rank: then the bits can be compared.
+    const std::string prepare = ranks_ != nullptr && o_.prepare.empty() ? "low_latency" : o_.prepare;
+    if (!prepare.empty()) options.prepare_finalize = part_name("--prepare", registry_.prepare_finalizes, prepare);
+    return options;
+  }
+
+  /// The layer on the ranks, and on one rank with the same experts beside it.
+  LayerResult run_ranked(const Block& block, const Variant& variant, const LayerWeights& weights,
+                         const LayerInput& input, Row& row) const {
+    PlanOptions pins = pins_of(variant.plan->experts.chosen);
+    const LayerResult result = run_on_ranks(*ranks_, variant.plan->problem, registry_, pins, weights, input,
+                                            placement_from_name(o_.placement), machine_.stream);
+    row.prepare = variant.plan->prepare_finalize.chosen;
+    row.must_have_same_bits = variant.plan->problem.parallel.all2all == All2All::low_latency;
+    Problem alone = variant.plan->problem;
+    alone.parallel = {};
+    alone.moe.max_num_tokens = block.input.size(0);
+    pins.prepare_finalize.clear();
+    const LayerResult expected = run_layer(plan(alone, registry_, pins), registry_, weights, input, machine_.stream);
+    row.same_bits = same_bytes(result.output, expected.output);
+    return result;
   }
 
   void refuse(const Refusal& refusal) {
@@ -139,10 +187,12 @@ class Checker {
       router_logits(exact, *weights.router_weight, weights.router_bias, logits, machine_.stream);
       input.router_logits = logits;
     }
-    const LayerResult result = run_layer(*variant.plan, registry_, weights, input, machine_.stream);
+    const LayerResult result = ranks_ != nullptr ? run_ranked(block, variant, weights, input, row)
+                                                 : run_layer(*variant.plan, registry_, weights, input, machine_.stream);
     row.errors = compare(result.output, block.output, row.tolerance, *machine_.executor);
     if (block.ids) row.ids = compare_ids(result.topk_ids, *block.ids, block.info.config.top_k);
-    if (!o_.record.empty() && report_.rows.empty()) record(block, variant, weights, input, row);
+    if (!o_.record.empty() && report_.rows.empty() && (ranks_ == nullptr || ranks_->is_root()))
+      record(block, variant, weights, input, row);
     report_.rows.push_back(row);
   }
 
@@ -163,6 +213,7 @@ class Checker {
 
   const CheckCommand& o_;
   const Machine& machine_;
+  const Ranks* ranks_;
   Registry registry_;
   Checkpoint checkpoint_;
   SafetensorsFile file_;
@@ -177,6 +228,10 @@ std::string ids_text(const Row& row) {
   return row.ids->same_order ? "exact" : "exact, other order";
 }
 
+std::string bits_text(const Row& row) {
+  return row.same_bits ? *row.same_bits ? "same bits" : "other bits" : "n.a.";
+}
+
 void print_report(const Report& report) {
   Table table({"block", "kernel", "dtype", "max abs error", "relative error", "tolerance", "ids", "verdict"},
               "lllrrrll");
@@ -184,6 +239,10 @@ void print_report(const Report& report) {
     table.add({r.block, r.experts, std::string(name_of(r.dtype)), fmt::format("{:.3e}", r.errors.max_abs),
                fmt::format("{:.3e}", r.errors.relative), to_string(r.tolerance), ids_text(r), r.ok() ? "ok" : "WRONG"});
   if (!table.empty()) print_text(table.str());
+  for (const Row& r : report.rows)
+    if (r.same_bits)
+      print_text(fmt::format("{} {} in {} over ranks by {}: {} as on one rank\n", r.block, r.experts, name_of(r.dtype),
+                             r.prepare, bits_text(r)));
   for (const Refusal& r : report.refusals)
     print_text(fmt::format("not run: {} in {}: {}\n", r.experts, name_of(r.dtype), r.reason));
   if (std::any_of(report.rows.begin(), report.rows.end(), [](const Row& r) { return !r.exact_input; }))
@@ -211,6 +270,7 @@ Json report_json(const Report& report) {
                     {"tolerance", to_string(r.tolerance)},
                     {"different_ids", r.ids ? Json(r.ids->different) : Json(nullptr)},
                     {"ids_in_order", r.ids ? Json(r.ids->same_order) : Json(nullptr)},
+                    {"same_bits_as_one_rank", r.same_bits ? Json(*r.same_bits) : Json(nullptr)},
                     {"ok", r.ok()}});
   for (const Refusal& r : report.refusals)
     refusals.push_back({{"experts", r.experts}, {"dtype", name_of(r.dtype)}, {"reason", r.reason}});
@@ -218,8 +278,12 @@ Json report_json(const Report& report) {
 }
 
 int run_check(const CheckCommand& o) {
+  if (!o.ep && o.ranks.ranks != 0) bad_input("--ranks: given {} without --ep", o.ranks.ranks);
+  std::optional<Ranks> ranks;
+  if (o.ep) ranks.emplace(o.ranks);
   const Machine machine = open_machine(o.common, Ceilings::cached);
-  const Report report = Checker(o, machine).run();
+  const Report report = Checker(o, machine, ranks ? &*ranks : nullptr).run();
+  if (ranks && !ranks->is_root()) return report.ok() ? kOk : kWrong;
   if (o.common.json)
     print_json(report_json(report));
   else
@@ -231,10 +295,14 @@ int run_check(const CheckCommand& o) {
 
 Command add_check(CLI::App& app) {
   auto o = std::make_shared<CheckCommand>();
-  OptionSet set(app, "check", "Compare the blocks of a checkpoint with expected outputs",
-                "Without --rtol or --atol, the relative error of the whole output must be under 1e-5 (f32) or\n"
-                "6e-3 (bf16, f16).\n"
-                "Example: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors --experts all");
+  OptionSet set(
+      app, "check", "Compare the blocks of a checkpoint with expected outputs",
+      "Without --rtol or --atol, the relative error of the whole output must be under 1e-5 (f32) or\n"
+      "6e-3 (bf16, f16).\n"
+      "With --ep, experts are spread over ranks and each rank brings its share of the tokens; the result must\n"
+      "then be that of one rank, bit for bit, unless --prepare names an exchange that adds in another order.\n"
+      "Examples: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors --experts all\n"
+      "          mpirun -n 4 conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors --ep");
   set.add("MODEL", o->model, "Checkpoint folder", Need::required)
       .add("--expected", o->expected, "Safetensors file with <block>.input and <block>.output", Need::required)
       .add("--block", o->block, "One block, or all")
@@ -243,7 +311,10 @@ Command add_check(CLI::App& app) {
       .add("--dtype", o->dtypes, "Compute types, separated by commas")
       .add("--rtol", o->rtol, "Compare element by element: |a - b| <= atol + rtol * |b|")
       .add("--atol", o->atol, "See --rtol")
-      .add("--record", o->record, "Write the problem of the first row as a case file");
+      .add("--record", o->record, "Write the problem of the first row as a case file")
+      .flag("--ep", o->ep, "Experts in parallel over the ranks of --comm")
+      .add("--placement", o->placement, "Which rank holds which expert: linear or round_robin");
+  add_rank_options(set, o->ranks);
   add_common_options(set, o->common);
   return {set.app(), [o] { return run_check(*o); }};
 }

@@ -31,11 +31,11 @@ std::string expect_error_of(const std::string& path) {
   }
 }
 
-/// The oracle: the last modular standard-format part of the list (lists end with the reference).
+/// The oracle: the last modular standard-format part that finalizes (lists end with the reference).
 std::string reference_name(const Registry& registry) {
   std::string name;
   for (const auto& entry : registry.experts.entries())
-    if (!entry.monolithic && entry.format == ActivationFormat::standard) name = entry.name;
+    if (!entry.monolithic && !entry.defers_finalize && entry.format == ActivationFormat::standard) name = entry.name;
   return name;
 }
 
@@ -67,6 +67,19 @@ class Replay {
  private:
   Problem problem() const { return {case_.moe, {}, case_.quant, machine_.facts}; }
 
+  /// A case with an expert map is one rank's share already. An error that a case expects may strike one rank only, and
+  /// in an MPI run that rank would take the others with it.
+  bool on_ranks() const {
+    return options_.ranks != nullptr && !case_.weights.expert_map &&
+           !(options_.ranks->is_mpi() && !case_.expect_error.empty());
+  }
+  /// The problem that parts are asked about: of rank 0, where there are several.
+  Problem problem_for(const std::string& prepare) const {
+    if (!on_ranks()) return problem();
+    return problem_of_rank(problem(), prepare, case_.hidden_states.rank > 0 ? case_.hidden_states.size(0) : 0,
+                           options_.ranks->size(), 0, options_.placement);
+  }
+
   std::optional<Tensor> reference_output(const std::string& oracle) const {
     try {
       const Variant variant = plan_variant(problem(), case_.moe.dtype, registry_,
@@ -83,17 +96,28 @@ class Replay {
     return run_layer(*variant.plan, registry_, weights, input_, machine_.stream);
   }
 
+  /// A case that runs on one rank although there are several has no use for an exchange that was asked for.
+  bool wants_prepare(const std::string& name) const {
+    return options_.prepare == "all" || options_.prepare == name || (options_.ranks != nullptr && !on_ranks());
+  }
+
+  LayerResult run_variant_on_ranks(const Variant& variant, const PlanOptions& pins) const {
+    const LayerWeights weights = weights_for(variant, case_.weights, *machine_.executor);
+    return run_on_ranks(*options_.ranks, variant.plan->problem, registry_, pins, weights, input_, options_.placement,
+                        machine_.stream);
+  }
+
   void run_experts(const std::string& experts) {
     const std::size_t before = rows_.size();
     std::string refusal;
     for (const auto& prepare : registry_.prepare_finalizes.entries())
-      if (options_.prepare == "all" || options_.prepare == prepare.name) run_parts("", prepare.name, experts, refusal);
+      if (wants_prepare(prepare.name)) run_parts("", prepare.name, experts, refusal);
     if (rows_.size() > before) return;
     // No prepare/finalize takes it: one row with the reason, which is the experts' own where they refuse.
     std::string reason = refusal;
     PlanOptions alone;
     alone.experts = experts;
-    const Variant variant = plan_variant(problem(), case_.moe.dtype, registry_, alone);
+    const Variant variant = plan_variant(problem_for(options_.prepare), case_.moe.dtype, registry_, alone);
     if (!variant.plan) reason = variant.refusal;
     add_refusal("", "", experts, reason);
   }
@@ -107,7 +131,7 @@ class Replay {
     pins.experts = experts;
     ReplayRow row{router, prepare, experts, Outcome::passed, {}, {}, {}};
     try {
-      const Variant variant = plan_variant(problem(), case_.moe.dtype, registry_, pins);
+      const Variant variant = plan_variant(problem_for(prepare), case_.moe.dtype, registry_, pins);
       if (!variant.plan) {
         refusal = variant.refusal;
         return;
@@ -117,7 +141,7 @@ class Replay {
         refusal = "monolithic: it routes by itself, and the case gives ids";
         return;
       }
-      const LayerResult result = run_variant(variant);
+      const LayerResult result = on_ranks() ? run_variant_on_ranks(variant, pins) : run_variant(variant);
       if (!case_.expect_error.empty()) {
         row.outcome = Outcome::failed;
         row.message = fmt::format("it ran; expected an error with \"{}\"", case_.expect_error);

@@ -13,12 +13,15 @@
 #include "conclave/registry.hpp"
 #include "layer_run.hpp"
 #include "machine.hpp"
+#include "ranks.hpp"
 
 namespace conclave::cli {
 
 struct ReplayOptions {
   std::string experts = "all", prepare = "all";  ///< A part's registry name, or all.
   bool checked = false;
+  const Ranks* ranks = nullptr;  ///< Null: one rank, without a word of others.
+  Placement placement = Placement::linear;
 };
 
 enum class Outcome {

@@ -21,7 +21,11 @@ install(FILES ${PROJECT_BINARY_DIR}/conclaveConfig.cmake ${PROJECT_BINARY_DIR}/c
         DESTINATION ${config_dir})
 
 # A static library leaves its own dependencies to whoever links it; a shared one has them inside.
-set(private_libs "-pthread")
+set(private_libs "-lboost_context -pthread")
+if(CONCLAVE_HAS_MPI)
+  list(JOIN MPI_CXX_LIBRARIES " " mpi_libs)
+  string(APPEND private_libs " ${mpi_libs}")
+endif()
 if(CONCLAVE_HAS_CUDA)
   string(APPEND private_libs " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl")
 endif()

@@ -12,7 +12,7 @@ the trap; each trap comes in several sizes and types. Same script, same bytes.
 import pathlib
 import sys
 
-from cases import activations, factors, ids, refused, routers, shapes
+from cases import activations, factors, ids, quantised, refused, routers, shapes
 
 KINDS = (
     ids.ids_and_maps,
@@ -23,6 +23,7 @@ KINDS = (
     activations.activations,
     shapes.shapes,
     refused.refused,
+    quantised.quantised,
 )
 
 

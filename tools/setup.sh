@@ -8,7 +8,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config python3
-  libfmt-dev nlohmann-json3-dev libcli11-dev
+  libfmt-dev nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libboost-context-dev
   libgtest-dev libgmock-dev
   "$@"
 )

@@ -13,14 +13,20 @@
 #include "conclave/stream.hpp"
 #include "conclave/support.hpp"
 #include "conclave/tensor.hpp"
+#include "conclave/trace.hpp"
 #include "conclave/workspace.hpp"
 // The problem.
 #include "conclave/activation.hpp"
 #include "conclave/config.hpp"
 #include "conclave/expert_map.hpp"
 #include "conclave/quant.hpp"
+#include "conclave/quantise.hpp"
 #include "conclave/routing.hpp"
 #include "conclave/weights.hpp"
+// Many ranks.
+#include "conclave/comm.hpp"
+#include "conclave/eplb.hpp"
+#include "conclave/shard.hpp"
 // The stages.
 #include "conclave/experts.hpp"
 #include "conclave/flow.hpp"
@@ -28,9 +34,11 @@
 #include "conclave/prepare_finalize.hpp"
 #include "conclave/reduce.hpp"
 #include "conclave/router.hpp"
+#include "conclave/tail.hpp"
 // Their composition.
 #include "conclave/kernel.hpp"
 #include "conclave/layer.hpp"
+#include "conclave/micro_batches.hpp"
 #include "conclave/plan.hpp"
 #include "conclave/registry.hpp"
 // Around it.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "conclave/activation.hpp"
+#include "conclave/expert_map.hpp"
 #include "conclave/quant.hpp"
 #include "conclave/routing.hpp"
 #include "conclave/tensor.hpp"
@@ -81,6 +82,7 @@ struct ParallelConfig {
   bool use_ep = false;
   bool enable_eplb = false;
   All2All all2all = All2All::none;
+  Placement placement = Placement::linear;  ///< Which rank holds which expert; with all2all every rank must know.
   bool operator==(const ParallelConfig&) const = default;
 
   bool use_all2all() const noexcept { return use_ep && (dp_size > 1 || pcp_size > 1 || sp_size > 1); }

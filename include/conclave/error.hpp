@@ -17,6 +17,7 @@ enum class ErrorKind {
   unsupported,       ///< No registered part can do it; the message is the plan report.
   out_of_memory,     ///< A workspace is locked or an allocation failed.
   io,                ///< The operating system refused a read or a write.
+  communication,     ///< Another rank failed, left, did something else, or did not answer in time.
 };
 
 /// The only exception type that the library throws on purpose. what() is one line unless kind() is unsupported.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "conclave/config.hpp"
+#include "conclave/error.hpp"
 #include "conclave/flow.hpp"
 #include "conclave/reduce.hpp"
 #include "conclave/router.hpp"
@@ -73,6 +74,10 @@ class ModularExperts : public Experts {
   /// Fills buffers.output. Never allocates, never changes its inputs, leaves no element of the output unwritten.
   virtual void apply(const ExpertsInput& input, const PackedWeights& weights, const ExpertsBuffers& buffers,
                      Stream stream) const = 0;
+  /// What apply() left in `buffers`, for parts whose output_kind() is unfinalized; the others throw Error.
+  virtual UnfinalizedMoeOutput unfinalized_output(const ExpertsBuffers& /*buffers*/) const {
+    throw Error(ErrorKind::invalid_argument, name() + ": its output is finalized");
+  }
 };
 
 struct MonolithicInput {
@@ -90,10 +95,14 @@ class MonolithicExperts : public Experts {
                      Stream stream) const = 0;
 };
 
+class Communicator;
+
 /// What a factory gets. Monolithic parts that do not fuse the routing arithmetic call `router`.
 struct PartContext {
   const Problem& problem;
   std::shared_ptr<const Router> router;
+  /// The ranks of problem.parallel; outlives the part. Null: one rank, or a part that is only planned and measured.
+  Communicator* communicator = nullptr;
 };
 
 }  // namespace conclave

@@ -38,6 +38,7 @@ struct Prepared {
   std::optional<ConstTensorView> scales;      ///< Of quantised activations.
   std::optional<ExpertTokens> expert_tokens;  ///< Batched format, or a transport that counts.
   std::optional<Routing> dispatched;          ///< Ids and weights as dispatched; absent: the caller's hold.
+  void* handle = nullptr;  ///< What finalize of the same part must know, in the arena; for FinalizeInput::handle.
 };
 
 /// 2'. What a monolithic prepare returns: the router still has to run.

@@ -11,6 +11,7 @@
 #include "conclave/config.hpp"
 #include "conclave/experts.hpp"
 #include "conclave/prepare_finalize.hpp"
+#include "conclave/trace.hpp"
 #include "conclave/workspace.hpp"
 
 namespace conclave {
@@ -23,6 +24,8 @@ struct KernelInput {
   std::optional<Routing> captured;  ///< Monolithic kernels: receives the routing.
   /// Done between the launch and the receipt of finalize when that is asynchronous, after it otherwise.
   const FunctionRef<void()>* during_finalize = nullptr;
+  int channel = 0;                    ///< Of the communicator: one for each micro-batch under way.
+  StageObserver* observer = nullptr;  ///< Hears of every stage.
 };
 
 class FusedMoeKernel {
@@ -45,9 +48,19 @@ class FusedMoeKernel {
   void run(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
            Stream stream);
 
+  /// True: run_open() leaves the sum over top-k to the consumer as well, and its `routed` is not used.
+  bool leaves_topk_open() const noexcept { return experts_->output_kind() == ExpertOutputKind::unfinalized; }
+  /// As run(), with the last reduction left to the consumer (tail.hpp): an UnfinalizedMoeOutput whose views point into
+  /// `arena`, or else this rank's routed sum in `routed` [M, H]. M = 0 is finalized: a view [0, H].
+  /// Throws Error where finalize has summed over ranks, so that nothing is left open.
+  MoeOutput run_open(const KernelInput& input, const PackedWeights& weights, const TensorView& routed, Arena& arena,
+                     Stream stream);
+
  private:
+  void check_input(const KernelInput& input, const PackedWeights& weights, Stream stream) const;
+  /// `open` null: everything ends in `output`. Else experts that leave the sum over top-k open end in `*open`.
   void run_modular(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
-                   Stream stream);
+                   Stream stream, MoeOutput* open = nullptr);
   void run_monolithic(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
                       Stream stream);
   Problem problem_;

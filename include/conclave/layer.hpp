@@ -13,6 +13,7 @@
 
 #include "conclave/plan.hpp"
 #include "conclave/router.hpp"
+#include "conclave/trace.hpp"
 #include "conclave/weights.hpp"
 #include "conclave/workspace.hpp"
 
@@ -32,8 +33,9 @@ struct LayerWeights {
   std::optional<ConstTensorView> shared_gate;  ///< [H]
   std::optional<ConstTensorView> latent_in;    ///< [latent, H]
   std::optional<ConstTensorView> latent_out;   ///< [H, latent]
-  std::optional<ConstTensorView> expert_map;   ///< i32 [num_weight_experts]; absent: all local
-  std::shared_ptr<const void> keep_alive;      ///< Owner of the views (mapped file, buffers) until they are packed.
+  /// i32 [num_weight_experts]; absent: what problem.parallel says, which is all on one rank.
+  std::optional<ConstTensorView> expert_map;
+  std::shared_ptr<const void> keep_alive;  ///< Owner of the views (mapped file, buffers) until they are packed.
 };
 
 struct LayerInput {
@@ -43,12 +45,17 @@ struct LayerInput {
   std::optional<ConstTensorView> token_ids{};      ///< Hash-table routing.
   std::optional<Routing> captured{};               ///< Receives ids and weights as the router chose them.
   std::uint64_t step = 0;                          ///< Simulated routing.
+  StageObserver* observer = nullptr;               ///< Hears of every stage.
 };
 
 class MoeLayer {
  public:
   /// Packs the weights (giving them up if weights.experts.give_up is set) and builds the kernel that `plan` chose.
-  MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream);
+  /// With a communicator of the plan's ranks (it must outlive the layer) the output is complete on every rank; without
+  /// one, the caller sums the outputs of all ranks, and terms that are no rank's own are added on the first rank only.
+  /// Throws Error on every rank, naming the fields, if the ranks do not agree about the problem.
+  MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream,
+           Communicator* communicator = nullptr);
   ~MoeLayer();
   MoeLayer(MoeLayer&&) noexcept;
   MoeLayer& operator=(MoeLayer&&) noexcept;
@@ -61,6 +68,16 @@ class MoeLayer {
   /// plan().workspace_bytes (lock it to be sure); never changes the inputs unless in_place was planned.
   void run(const LayerInput& input, const TensorView& output, Workspace& workspace, Stream stream,
            WorkspaceSlot slot = {});
+
+  /// As run(), with the last reduction left to the consumer: run_tail() or finish() of tail.hpp. The views point into
+  /// `slot` of the workspace and hold until it is used again. Needs open_workspace_bytes(). Throws Error for a layer
+  /// that has a term behind the sum over ranks (tail_fusion_applies says which).
+  MoeOutput run_open(const LayerInput& input, Workspace& workspace, Stream stream, WorkspaceSlot slot = {});
+  std::int64_t open_workspace_bytes() const noexcept;
+
+  /// The routed experts' packed weights, for exchange_weights() of eplb.hpp: all that one expert has, by local slot.
+  /// Throws Error if their layout cannot be taken apart; update_weights() is the other way.
+  std::vector<TensorView> expert_tensors() const;
 
   /// New weights of the same shapes, in place: addresses stay.
   void update_weights(const LayerWeights& weights, Stream stream);

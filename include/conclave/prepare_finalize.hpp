@@ -33,6 +33,8 @@ class PrepareFinalize {
   /// True: finalize has summed over ranks.
   virtual bool output_is_reduced() const noexcept { return false; }
   virtual bool supports_async() const noexcept { return false; }
+  /// True: finalize only reduces on this rank, so whoever consumes an UnfinalizedMoeOutput may do it instead.
+  virtual bool supports_deferred_finalize() const noexcept { return false; }
   /// Late negotiation with the experts that were chosen (scale layouts).
   virtual void post_init_setup(const Experts&) {}
   /// Rows that experts will see for `num_tokens` tokens of this rank: M (standard) or slots per expert (batched).
@@ -45,6 +47,7 @@ struct PrepareInput {
   std::optional<ConstTensorView> expert_map;  ///< i32 [E]
   bool apply_router_weight_on_input = false;
   bool defer_input_quant = false;
+  int channel = 0;  ///< Of the communicator: one for each micro-batch under way.
 };
 
 struct FinalizeInput {
@@ -53,6 +56,7 @@ struct FinalizeInput {
   std::optional<ConstTensorView> expert_map;
   bool router_weight_applied = false;
   const WeightAndReduce* weight_and_reduce = nullptr;
+  void* handle = nullptr;  ///< Prepared::handle of the same tokens.
 };
 
 class ModularPrepareFinalize : public PrepareFinalize {

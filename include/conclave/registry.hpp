@@ -26,9 +26,17 @@ struct Entry {
   std::string name;
   ActivationFormat format = ActivationFormat::standard;  ///< Experts and prepare/finalize.
   bool monolithic = false;                               ///< Experts and prepare/finalize.
+  /// Experts: output_kind() is unfinalized. Prepare/finalize: supports_deferred_finalize().
+  bool defers_finalize = false;
   std::function<Support(const Problem&)> supports;
   std::function<std::unique_ptr<Part>(const PartContext&)> make;
 };
+
+/// True if the two can be composed: one format, one kind, and no finalize is asked for that cannot be left out.
+inline bool composable(const Entry<Experts>& experts, const Entry<PrepareFinalize>& ends) noexcept {
+  return experts.format == ends.format && experts.monolithic == ends.monolithic &&
+         (!experts.defers_finalize || ends.defers_finalize);
+}
 
 template <class Part>
 class PartList {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "conclave/tensor.hpp"
 
@@ -43,6 +44,9 @@ class PackedWeights {
   virtual const std::string& layout() const noexcept = 0;
   virtual std::int64_t bytes() const noexcept = 0;
   virtual std::int64_t num_local_experts() const noexcept = 0;
+  /// Everything that belongs to single experts, as tensors whose first index is the expert and whose entries are
+  /// contiguous: what moves when an expert changes its rank (eplb.hpp). Empty: this layout cannot be taken apart.
+  virtual std::vector<TensorView> expert_tensors() const { return {}; }
 };
 
 }  // namespace conclave

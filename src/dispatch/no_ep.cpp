@@ -23,6 +23,7 @@ class NoEp final : public ModularPrepareFinalize {
   NoEp(std::string name, const MoeConfig& moe) : name_(std::move(name)), moe_(moe) {}
 
   const std::string& name() const noexcept override { return name_; }
+  bool supports_deferred_finalize() const noexcept override { return true; }
 
   void plan_scratch(Arena& arena, std::int64_t num_tokens) const override {
     if (moe_.apply_router_weight_on_input) take_weighted(arena, num_tokens);
@@ -65,6 +66,7 @@ Entry<PrepareFinalize> dispatch_no_ep();
 Entry<PrepareFinalize> dispatch_no_ep() {
   const std::string name = "dispatch/no_ep";
   return {.name = name,
+          .defers_finalize = true,
           .supports = dispatch::supports_local,
           .make = [name](const PartContext& context) -> std::unique_ptr<PrepareFinalize> {
             return std::make_unique<dispatch::NoEp>(name, context.problem.moe);

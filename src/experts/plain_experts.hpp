@@ -29,6 +29,8 @@ class PlainExperts : public Stage {
 
   const std::string& name() const noexcept final { return name_; }
   bool supports_expert_map() const noexcept final { return true; }
+  /// Quantised activations are floats that went through their codes; the part does that itself.
+  bool expects_unquantized_inputs() const noexcept final { return problem_.quant.activations != QuantKey::none; }
 
   std::unique_ptr<PackedWeights> pack(const ExpertWeights& weights, Stream /*stream*/) const final {
     return std::make_unique<PlainWeights>(name_, problem_, weights);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "conclave/error.hpp"
+#include "quant/format.hpp"
 
 namespace conclave::experts {
 namespace {
@@ -50,6 +51,28 @@ Support supports_unquantized(const Problem& problem) {
                        name_of(quant.activations));
 }
 
+Support supports_every_quantisation(const Problem& problem) {
+  constexpr auto kWeights = QuantRole::weights;
+  constexpr auto kActivations = QuantRole::activations;
+  const QuantConfig& q = problem.quant;
+  const std::int64_t hidden = problem.moe.expert_width();
+  const std::int64_t inner = problem.moe.intermediate_size;
+  if (const Support keys =
+          first_refusal(quant::supports_key(q.weights, kWeights), quant::supports_key(q.activations, kActivations));
+      !keys)
+    return keys;
+  const ParallelConfig& parallel = problem.parallel;
+  return first_refusal(
+      quant::supports_cols(q.weights, kWeights, "hidden_size", hidden),
+      quant::supports_cols(q.weights, kWeights, "intermediate_size", inner),
+      quant::supports_cols(q.activations, kActivations, "hidden_size", hidden),
+      quant::supports_cols(q.activations, kActivations, "intermediate_size", inner),
+      refuse_unless(
+          !quant::spans_the_batch(q.activations) || (parallel.ep_size == 1 && parallel.tp_size == 1),
+          "quantisation of activations {}: one scale for the whole batch, of which each of {} ranks sees a part",
+          name_of(q.activations), parallel.ep_size * parallel.tp_size));
+}
+
 Support supports_compute_dtypes(const Problem& problem) {
   const MoeConfig& moe = problem.moe;
   if (!is_compute_dtype(moe.dtype))
@@ -83,6 +106,12 @@ Support supports_any_shape(const Problem& problem) {
   return refuse_unless(!moe.apply_router_weight_on_input || moe.num_slots() == 1,
                        "apply_router_weight_on_input with {} slots for each token, it is defined for 1",
                        moe.num_slots());
+}
+
+Support supports_all_on_cpu(const Problem& problem) {
+  return first_refusal(supports_device(problem, DeviceType::cpu), supports_gate(problem, true, true),
+                       supports_activation(problem, all_activations()), supports_every_quantisation(problem),
+                       supports_compute_dtypes(problem), supports_parallel(problem), supports_any_shape(problem));
 }
 
 Support supports_all_unquantized_on_cpu(const Problem& problem) {

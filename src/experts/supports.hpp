@@ -24,6 +24,10 @@ Support supports_activation(const Problem& problem, std::span<const Activation> 
 /// Refuses every quantisation key but none.
 Support supports_unquantized(const Problem& problem);
 
+/// Weights and activations in every key of their role, whose groups must divide H and I. A scale that spans the batch
+/// needs the batch, and whole rows: it is refused over ranks that each see a part of either.
+Support supports_every_quantisation(const Problem& problem);
+
 /// moe.dtype and moe.weight_dtype among f32, bf16 and f16, in any combination.
 Support supports_compute_dtypes(const Problem& problem);
 
@@ -41,5 +45,7 @@ Support supports_any_shape(const Problem& problem);
 
 /// All of the above for a part on the CPU that computes every unquantised problem.
 Support supports_all_unquantized_on_cpu(const Problem& problem);
+/// And for one that computes every quantised problem too.
+Support supports_all_on_cpu(const Problem& problem);
 
 }  // namespace conclave::experts

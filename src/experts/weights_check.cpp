@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "quant/weights_check.hpp"
 
 namespace conclave::experts {
 namespace {
@@ -57,15 +58,13 @@ void check_bias(std::string_view what, const OptionalView& view, bool wanted, st
 }
 
 void check_no_scales(const ExpertWeights& w) {
-  const std::array<std::pair<std::string_view, const OptionalView*>, 8> scales{{
+  const std::array<std::pair<std::string_view, const OptionalView*>, 6> scales{{
       {"w13_scale", &w.w13_scale},
       {"w2_scale", &w.w2_scale},
       {"w13_global_scale", &w.w13_global_scale},
       {"w2_global_scale", &w.w2_global_scale},
       {"w13_zero_point", &w.w13_zero_point},
       {"w2_zero_point", &w.w2_zero_point},
-      {"a1_scale", &w.a1_scale},
-      {"a2_scale", &w.a2_scale},
   }};
   for (const auto& [name, view] : scales)
     require(!view->has_value(), "{}: given {}, expected none (quant.weights is none)", name,
@@ -81,11 +80,16 @@ void check_weights(const Problem& problem, const ExpertWeights& weights) {
   const std::int64_t hidden = moe.expert_width();
   require(num_local <= moe.num_weight_experts(), "w13: given {} local experts, expected at most {} in all", num_local,
           moe.num_weight_experts());
-  check_matrix("w13", weights.w13, moe.weight_dtype, {num_local, rows, hidden});
-  check_matrix("w2", weights.w2, moe.weight_dtype, {num_local, hidden, moe.intermediate_size});
+  if (problem.quant.weights == QuantKey::none) {
+    check_matrix("w13", weights.w13, moe.weight_dtype, {num_local, rows, hidden});
+    check_matrix("w2", weights.w2, moe.weight_dtype, {num_local, hidden, moe.intermediate_size});
+    check_no_scales(weights);
+  } else {
+    quant::check_quantised_weights(moe, problem.quant.weights, weights);
+  }
+  quant::check_activation_scales(problem.quant.activations, weights);
   check_bias("w13_bias", weights.w13_bias, moe.has_w13_bias, num_local, rows);
   check_bias("w2_bias", weights.w2_bias, moe.has_w2_bias, num_local, hidden);
-  check_no_scales(weights);
 }
 
 void fail_foreign_layout(const std::string& layout, const std::string& part) {

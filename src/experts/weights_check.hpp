@@ -12,9 +12,10 @@
 
 namespace conclave::experts {
 
-/// Unquantised weights: w13 [E_local, 2I | I, H], w2 [E_local, H, I] in moe.weight_dtype; biases where the problem has
-/// them, f32, bf16 or f16. Expert and row strides are free, columns are contiguous. E_local may be 0 (a rank without
-/// experts), at most the number of experts with weights.
+/// Unquantised weights: w13 [E_local, 2I | I, H], w2 [E_local, H, I] in moe.weight_dtype; quantised ones and scales of
+/// activations as quant/weights_check.hpp says; biases where the problem has them, f32, bf16 or f16. Expert and row
+/// strides are free, columns are contiguous. E_local may be 0 (a rank without experts), at most the number of experts
+/// with weights.
 void check_weights(const Problem& problem, const ExpertWeights& weights);
 
 /// Under tensor parallelism the partial outputs of all ranks are summed, so one rank alone adds the bias of the second

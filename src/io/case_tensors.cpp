@@ -63,9 +63,9 @@ class Reader {
         name, to, shape, [&](DType d) { return d == DType::u8 || d == scheme.element; },
         "packed u8, or the element type of the quantisation key");
   }
-  /// Trailing extents of 1 may be left out.
+  /// Trailing extents of 1 may be left out. `two_halves`: a scale of the whole tensor may be two, for gate and up.
   bool scale(const char* name, Slot& to, const ScaleDesc& desc, std::int64_t experts, std::int64_t rows,
-             std::int64_t cols) {
+             std::int64_t cols, bool two_halves = false) {
     const auto groups = [](std::int64_t extent, std::int64_t group) {
       return group <= 0 ? 1 : (extent + group - 1) / group;
     };
@@ -73,7 +73,8 @@ class Reader {
     const ConstTensorView* view = find(name);
     if (view == nullptr) return false;
     const Shape given(view->shape.begin(), view->shape.begin() + view->rank);
-    const bool same = without_trailing_ones(given) == without_trailing_ones(full);
+    const bool same = without_trailing_ones(given) == without_trailing_ones(full) ||
+                      (two_halves && desc.group.rows < 0 && without_trailing_ones(given) == Shape{experts, 2});
     return read(
         name, to, same ? given : full,
         [&](DType d) { return d == desc.dtype || (d == DType::u8 && bits_of(desc.dtype) == 8); }, name_of(desc.dtype));
@@ -134,7 +135,8 @@ void read_matrices(Reader& r, Case& c) {
   const ConstTensorView* w13 = r.find("w13");
   if (w13 == nullptr || w13->rank != 3) r.refuse("w13", "[E_local, rows, columns]");
   const std::int64_t experts = w13->size(0);
-  const std::int64_t rows = w13_rows(is_gated(c.moe.activation), c.moe.intermediate_size);
+  const bool gated = is_gated(c.moe.activation);
+  const std::int64_t rows = w13_rows(gated, c.moe.intermediate_size);
   const std::int64_t width = c.moe.expert_width();
   const std::int64_t inner = c.moe.intermediate_size;
   Slot first, second;
@@ -147,11 +149,11 @@ void read_matrices(Reader& r, Case& c) {
     r.packed("w13", first, {experts, rows}, width, scheme);
     r.packed("w2", second, {experts, width}, inner, scheme);
     if (scheme.scale) {
-      r.scale("w13_scale", w.w13_scale, *scheme.scale, experts, rows, width);
+      r.scale("w13_scale", w.w13_scale, *scheme.scale, experts, rows, width, gated);
       r.scale("w2_scale", w.w2_scale, *scheme.scale, experts, width, inner);
     }
     if (scheme.scale2) {
-      r.scale("w13_global_scale", w.w13_global_scale, *scheme.scale2, experts, rows, width);
+      r.scale("w13_global_scale", w.w13_global_scale, *scheme.scale2, experts, rows, width, gated);
       r.scale("w2_global_scale", w.w2_global_scale, *scheme.scale2, experts, width, inner);
     }
     if (!scheme.symmetric) {

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "kernel/lower.hpp"
+#include "kernel/rank_reduction.hpp"
 
 namespace conclave {
 namespace {
@@ -20,24 +21,25 @@ const Entry<Part>& entry_of(const PartList<Part>& list, const std::string& name)
 }
 
 std::unique_ptr<FusedMoeKernel> make_kernel(const Plan& plan, const Registry& registry,
-                                            const std::shared_ptr<const Router>& router) {
+                                            const std::shared_ptr<const Router>& router, Communicator* communicator) {
   const auto& experts = entry_of(registry.experts, plan.experts.chosen);
   const auto& ends = entry_of(registry.prepare_finalizes, plan.prepare_finalize.chosen);
   const Problem problem = experts.monolithic ? monolithic_problem(plan.problem) : modular_problem(plan.problem);
-  const PartContext context{problem, router};
+  const PartContext context{problem, router, communicator};
   return std::make_unique<FusedMoeKernel>(problem, ends.make(context), experts.make(context));
 }
 
 }  // namespace
 
-Composition compose(const Plan& plan, const Registry& registry) {
+Composition compose(const Plan& plan, const Registry& registry, Communicator* communicator) {
   Composition parts;
   // The router sees the layer's own problem, but a factor that goes onto the output must not be in its weights too.
   Problem routing = plan.problem;
   if (routing.moe.routed_scale_on_output) routing.moe.routing.routed_scaling_factor = 1.0;
   parts.router = entry_of(registry.routers, plan.router.chosen).make({routing, nullptr});
-  parts.routed = make_kernel(plan, registry, parts.router);
-  if (plan.shared != nullptr) parts.shared = make_kernel(*plan.shared, registry, nullptr);
+  parts.routed = make_kernel(plan, registry, parts.router, communicator);
+  if (plan.shared != nullptr) parts.shared = make_kernel(*plan.shared, registry, nullptr, nullptr);
+  parts.ranks_to_sum = ranks_to_sum(plan.problem.parallel, parts.routed->output_is_reduced());
   return parts;
 }
 
@@ -71,8 +73,10 @@ void plan_layer_scratch(const MoeConfig& moe, const Composition& parts, Arena& a
   parts.router->plan_scratch(arena, num_tokens);
   arena.release(mark);
   parts.routed->plan_scratch(arena, num_tokens);
-  arena.release(mark);
+  if (!parts.overlaps_shared()) arena.release(mark);
   if (parts.shared != nullptr) parts.shared->plan_scratch(arena, num_tokens);
+  arena.release(mark);
+  plan_rank_sum(arena, parts.ranks_to_sum, num_tokens, std::max(moe.hidden_size, moe.expert_width()));
   arena.release(mark);
 }
 

@@ -16,10 +16,14 @@ struct Composition {
   std::shared_ptr<const Router> router;
   std::unique_ptr<FusedMoeKernel> routed;
   std::unique_ptr<FusedMoeKernel> shared;  ///< Null if the layer has no shared expert.
+  std::int64_t ranks_to_sum = 1;           ///< Whose outputs the layer, or its caller, must still sum.
+  /// The shared expert runs while finalize waits for other ranks, so the two hold memory at the same time.
+  bool overlaps_shared() const noexcept { return shared != nullptr && routed->prepare_finalize().supports_async(); }
 };
 
-/// Throws Error if the registry lacks a part that the plan names.
-Composition compose(const Plan& plan, const Registry& registry);
+/// Throws Error if the registry lacks a part that the plan names. Without a communicator, parts of several ranks can be
+/// measured but not run.
+Composition compose(const Plan& plan, const Registry& registry, Communicator* communicator = nullptr);
 
 /// The layer's own buffers for `num_tokens` rows; members that the layer does not need are empty views.
 struct LayerBuffers {

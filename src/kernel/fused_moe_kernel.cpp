@@ -7,8 +7,10 @@
 #include "base/error.hpp"
 #include "base/tensor_format.hpp"
 #include "conclave/kernel.hpp"
+#include "conclave/tail.hpp"
 #include "cpu/float_convert.hpp"
 #include "kernel/kernel_checks.hpp"
+#include "kernel/stage_timer.hpp"
 
 namespace conclave {
 namespace {
@@ -55,6 +57,50 @@ bool can_write_output(const ExpertsBuffers& buffers, const ConstTensorView& outp
          !overlap(output, input);
 }
 
+/// In a micro-batch, siblings compute while the data travels, and the next of them waits for it. Elsewhere: waits.
+template <class T>
+void wait_for_arrival(Pending<T>& pending, kernel::StageTimer in_flight) {
+  if (pending.has_hook()) {
+    micro_batch::wait_for_recv([&] {
+      pending.hook();
+      in_flight.end();
+    });
+  } else {
+    micro_batch::yield();
+  }
+}
+
+Prepared prepare_rows(ModularPrepareFinalize& ends, const PrepareInput& input, Arena& arena, Stream stream,
+                      StageObserver* observer) {
+  if (ends.supports_async()) micro_batch::run_pending_recv_hook();
+  kernel::StageTimer launch(observer, "prepare");
+  if (!ends.supports_async()) return ends.prepare(input, arena, stream);
+  Pending<Prepared> pending = ends.prepare_async(input, arena, stream);
+  launch.end();
+  wait_for_arrival(pending, {observer, "dispatch", true});
+  const kernel::StageTimer receive(observer, "prepare");
+  return pending.finish();
+}
+
+/// `during`: done while the results travel, where they do, else at the end.
+void finalize_rows(ModularPrepareFinalize& ends, const FinalizeInput& input, const TensorView& output, Stream stream,
+                   const FunctionRef<void()>* during, StageObserver* observer) {
+  if (ends.supports_async()) micro_batch::run_pending_recv_hook();
+  kernel::StageTimer launch(observer, "finalize");
+  if (!ends.supports_async()) {
+    ends.finalize(input, output, stream);
+    launch.end();
+    if (during != nullptr) (*during)();
+    return;
+  }
+  Pending<Done> pending = ends.finalize_async(input, output, stream);
+  launch.end();
+  if (during != nullptr) (*during)();
+  wait_for_arrival(pending, {observer, "combine", true});
+  const kernel::StageTimer receive(observer, "finalize");
+  pending.finish();
+}
+
 }  // namespace
 
 FusedMoeKernel::FusedMoeKernel(const Problem& problem, std::unique_ptr<PrepareFinalize> prepare_finalize,
@@ -65,10 +111,16 @@ FusedMoeKernel::FusedMoeKernel(const Problem& problem, std::unique_ptr<PrepareFi
   require(prepare_finalize_->is_monolithic() == experts_->is_monolithic(),
           "kernel: {} is {} and {} is {}, expected both modular or both monolithic", prepare_finalize_->name(),
           kind(prepare_finalize_->is_monolithic()), experts_->name(), kind(experts_->is_monolithic()));
+  require(problem.quant.activations == QuantKey::none || experts_->expects_unquantized_inputs(),
+          "kernel: {} takes activations quantised as {}, and {} passes them on as they are", experts_->name(),
+          name_of(problem.quant.activations), prepare_finalize_->name());
   prepare_finalize_->post_init_setup(*experts_);
   require(prepare_finalize_->activation_format() == experts_->activation_format(),
           "kernel: {} produces the {} format and {} takes the {} format", prepare_finalize_->name(),
           name_of(prepare_finalize_->activation_format()), experts_->name(), name_of(experts_->activation_format()));
+  require(!leaves_topk_open() || (!is_monolithic() && prepare_finalize_->supports_deferred_finalize()),
+          "kernel: {} leaves the sum over top-k open and {} cannot leave its finalize out", experts_->name(),
+          prepare_finalize_->name());
 }
 
 void FusedMoeKernel::plan_scratch(Arena& arena, std::int64_t num_tokens) const {
@@ -82,16 +134,13 @@ void FusedMoeKernel::plan_scratch(Arena& arena, std::int64_t num_tokens) const {
   experts_->take_buffers(arena, rows);
 }
 
-void FusedMoeKernel::run(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
-                         Stream stream) {
+void FusedMoeKernel::check_input(const KernelInput& input, const PackedWeights& weights, Stream stream) const {
   const MoeConfig& c = problem_.moe;
   const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
   check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype);
-  check_matrix("output", output, num_tokens, c.hidden_size, c.dtype);
   require(num_tokens <= c.max_num_tokens, "hidden_states: {} tokens, planned for at most {}", num_tokens,
           c.max_num_tokens);
   require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
-  check_aliasing(input.hidden_states, output, c.in_place);
   if (input.expert_map) {
     require(experts_->supports_expert_map(), "expert_map: given, but {} does not take one", experts_->name());
     check_expert_map(*input.expert_map, c.num_experts, weights.num_local_experts());
@@ -100,59 +149,88 @@ void FusedMoeKernel::run(const KernelInput& input, const PackedWeights& weights,
             "weights: {} experts without an expert_map, expected num_experts {}", weights.num_local_experts(),
             c.num_experts);
   }
+}
+
+void FusedMoeKernel::run(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
+                         Stream stream) {
+  check_input(input, weights, stream);
+  check_matrix("output", output, input.hidden_states.size(0), problem_.moe.hidden_size, problem_.moe.dtype);
+  check_aliasing(input.hidden_states, output, problem_.moe.in_place);
   if (is_monolithic())
     run_monolithic(input, weights, output, arena, stream);
   else
     run_modular(input, weights, output, arena, stream);
 }
 
+MoeOutput FusedMoeKernel::run_open(const KernelInput& input, const PackedWeights& weights, const TensorView& routed,
+                                   Arena& arena, Stream stream) {
+  require(!output_is_reduced(), "run_open: {} has summed over ranks, nothing is left open", prepare_finalize_->name());
+  const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
+  MoeOutput open;
+  if (leaves_topk_open() && num_tokens > 0) {
+    check_input(input, weights, stream);
+    run_modular(input, weights, {}, arena, stream, &open);
+    return open;
+  }
+  TensorView sum = routed;
+  if (num_tokens == 0 && sum.rank == 0) sum = TensorView(nullptr, problem_.moe.dtype, {0, problem_.moe.hidden_size});
+  run(input, weights, sum, arena, stream);
+  open.routed = sum;
+  return open;
+}
+
 void FusedMoeKernel::run_modular(const KernelInput& input, const PackedWeights& weights, const TensorView& output,
-                                 Arena& arena, Stream stream) {
+                                 Arena& arena, Stream stream, MoeOutput* open) {
   const MoeConfig& c = problem_.moe;
   const std::int64_t num_tokens = input.hidden_states.size(0);
   require(input.routing.has_value(), "kernel: {} is modular and needs routing (ids and weights)", experts_->name());
   check_routing(*input.routing, num_tokens, c.top_k);
   if (c.checked) check_ids(input.routing->topk_ids, c.num_experts);
-  if (num_tokens == 0) return;
+  // A rank without tokens still serves those of the others.
+  if (num_tokens == 0 && prepare_finalize_->num_dispatchers() == 1) return;
 
   const auto& experts = static_cast<const ModularExperts&>(*experts_);
   ModularPrepareFinalize& ends = modular(*prepare_finalize_);
   const Routing routing = canonical_routing(*input.routing, take_routing(arena, num_tokens, c.top_k));
-  const PrepareInput prepare{input.hidden_states, routing, input.expert_map, c.apply_router_weight_on_input,
-                             experts_->expects_unquantized_inputs()};
-  Prepared prepared;
-  if (ends.supports_async()) {
-    Pending<Prepared> pending = ends.prepare_async(prepare, arena, stream);
-    if (pending.has_hook()) pending.hook();
-    prepared = pending.finish();
-  } else {
-    prepared = ends.prepare(prepare, arena, stream);
-  }
+  const PrepareInput prepare{input.hidden_states,
+                             routing,
+                             input.expert_map,
+                             c.apply_router_weight_on_input,
+                             experts_->expects_unquantized_inputs(),
+                             input.channel};
+  const Prepared prepared = prepare_rows(ends, prepare, arena, stream, input.observer);
 
   const bool batched = experts.activation_format() == ActivationFormat::batched_experts;
   ExpertsBuffers buffers = experts.take_buffers(arena, prepared.activations.size(batched ? 1 : 0));
   const WeightAndReduceKind reduce = experts.finalize_weight_and_reduce();
-  if (reduce == WeightAndReduceKind::no_op && can_write_output(buffers, output, input.hidden_states))
+  if (reduce == WeightAndReduceKind::no_op && !output_is_reduced() &&
+      can_write_output(buffers, output, input.hidden_states))
     buffers.output = output;
   const Routing& dispatched = prepared.dispatched ? *prepared.dispatched : routing;
+  kernel::StageTimer computing(input.observer, "experts");
   experts.apply({prepared.activations, prepared.scales, dispatched.topk_ids, dispatched.topk_weights, input.expert_map,
                  prepared.expert_tokens, c.apply_router_weight_on_input},
                 weights, buffers, stream);
+  computing.end();
+  if (leaves_topk_open()) {
+    // Finalize is left out; where nobody consumes the open form, the tail's own reduction stands in for it.
+    MoeOutput left;
+    left.unfinalized = experts.unfinalized_output(buffers);
+    if (open != nullptr)
+      *open = left;
+    else
+      finish(left, output, stream);
+    if (input.during_finalize != nullptr) (*input.during_finalize)();
+    return;
+  }
 
   const FinalizeInput finalize{{experts.output_kind(), buffers.output, std::nullopt},
                                routing,
                                input.expert_map,
                                c.apply_router_weight_on_input,
-                               &weight_and_reduce(reduce)};
-  if (ends.supports_async()) {
-    Pending<Done> pending = ends.finalize_async(finalize, output, stream);
-    if (input.during_finalize != nullptr) (*input.during_finalize)();
-    if (pending.has_hook()) pending.hook();
-    pending.finish();
-  } else {
-    ends.finalize(finalize, output, stream);
-    if (input.during_finalize != nullptr) (*input.during_finalize)();
-  }
+                               &weight_and_reduce(reduce),
+                               prepared.handle};
+  finalize_rows(ends, finalize, output, stream, input.during_finalize, input.observer);
 }
 
 void FusedMoeKernel::run_monolithic(const KernelInput& input, const PackedWeights& weights, const TensorView& output,
@@ -173,8 +251,10 @@ void FusedMoeKernel::run_monolithic(const KernelInput& input, const PackedWeight
   const ExpertsBuffers buffers = experts.take_buffers(arena, num_tokens);
   RouterInput router = *input.router;
   router.logits = prepared.router_logits;
+  kernel::StageTimer computing(input.observer, "experts");
   experts.apply({prepared.activations, prepared.scales, router, input.expert_map, input.captured}, weights, buffers,
                 stream);
+  computing.end();
   ends.finalize({experts.output_kind(), buffers.output, std::nullopt}, output, stream);
   if (input.during_finalize != nullptr) (*input.during_finalize)();
 }

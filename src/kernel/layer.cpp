@@ -6,11 +6,15 @@
 
 #include "base/error.hpp"
 #include "base/tensor_format.hpp"
+#include "conclave/shard.hpp"
+#include "kernel/agreement.hpp"
 #include "kernel/compose.hpp"
 #include "kernel/kernel_checks.hpp"
 #include "kernel/layer_steps.hpp"
 #include "kernel/layer_weights.hpp"
 #include "kernel/lower.hpp"
+#include "kernel/rank_reduction.hpp"
+#include "kernel/stage_timer.hpp"
 
 namespace conclave {
 namespace {
@@ -48,6 +52,18 @@ void copy_routing(const Routing& from, const Routing& to) {
     }
 }
 
+/// Where run_open() puts a routed sum that is not left open further.
+TensorView take_open_routed(const FusedMoeKernel& kernel, const MoeConfig& c, Arena& arena, std::int64_t num_tokens) {
+  return kernel.leaves_topk_open() ? TensorView{} : arena.take(c.dtype, {num_tokens, c.hidden_size});
+}
+
+std::int64_t measure_open(const Plan& plan, const Composition& parts) {
+  Arena arena = Arena::measuring(plan.problem.device.device);
+  take_open_routed(*parts.routed, plan.problem.moe, arena, plan.problem.moe.max_num_tokens);
+  plan_layer_scratch(plan.problem.moe, parts, arena, plan.problem.moe.max_num_tokens);
+  return arena.peak();
+}
+
 }  // namespace
 
 struct MoeLayer::Impl {
@@ -58,16 +74,31 @@ struct MoeLayer::Impl {
   std::optional<Tensor> router_weight, router_bias, selection_bias, hash_table, shared_gate, latent_in, latent_out,
       expert_map;
   CustomRouting custom_routing;
+  std::int64_t open_workspace_bytes = 0;
+  Communicator* communicator = nullptr;
 
   const MoeConfig& moe() const noexcept { return plan.problem.moe; }
+  const ParallelConfig& parallel() const noexcept { return plan.problem.parallel; }
+  /// True: this rank adds a term that every rank could add. Without a communicator the caller sums all ranks.
+  bool adds_whole_terms() const noexcept {
+    return parts.ranks_to_sum == 1 || communicator != nullptr || (parallel().ep_rank == 0 && parallel().tp_rank == 0);
+  }
+  /// Tensor parallelism gives each rank a slice of the shared expert, expert parallelism all of it.
+  bool adds_shared() const noexcept {
+    return moe().shared.intermediate_size > 0 && (parallel().tp_size > 1 || adds_whole_terms());
+  }
   void keep_small(const LayerWeights& weights);
-  void check_input(const LayerInput& input, const TensorView& output, Stream stream) const;
+  void check_ranks(const LayerWeights& weights) const;
+  void check_input(const LayerInput& input, Stream stream) const;
+  void check_output(const LayerInput& input, const TensorView& output) const;
   ConstTensorView logits_of(const LayerInput& input, const LayerBuffers& buffers, Stream stream) const;
   RouterInput router_input(const LayerInput& input, const ConstTensorView& logits) const;
   Routing route(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const;
+  KernelInput routed_input(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const;
   void run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output, Arena& arena,
-                  Stream stream);
+                  Stream stream, int channel);
   void run_shared(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream);
+  void sum_over_ranks(const TensorView& rows, Arena& arena, Stream stream, int channel) const;
 };
 
 void MoeLayer::Impl::keep_small(const LayerWeights& w) {
@@ -79,19 +110,46 @@ void MoeLayer::Impl::keep_small(const LayerWeights& w) {
   latent_in = copy_of(w.latent_in);
   latent_out = copy_of(w.latent_out);
   expert_map = copy_of(w.expert_map);
+  if (!expert_map && parallel().ep_size > 1) expert_map = expert_map_tensor(moe(), parallel());
   custom_routing = w.custom_routing;
 }
 
-MoeLayer::MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream)
+/// Parts that exchange tokens know where experts are from the placement; a map that says otherwise would lose rows.
+void MoeLayer::Impl::check_ranks(const LayerWeights& weights) const {
+  const std::int64_t ranks = parallel().tp_size * parallel().ep_size;
+  const std::int64_t rank = parallel().use_ep ? parallel().ep_rank : parallel().tp_rank;
+  if (communicator != nullptr) {
+    require(communicator->size() == ranks && communicator->rank() == rank,
+            "communicator: rank {} of {}, expected rank {} of {} as planned", communicator->rank(),
+            communicator->size(), rank, ranks);
+    require_agreement(*communicator, plan);
+  }
+  if (!parts.routed->output_is_reduced() || !weights.expert_map) return;
+  const Tensor expected = expert_map_tensor(moe(), parallel());
+  const ConstTensorView& given = *weights.expert_map;
+  require(given.rank == 1 && given.dtype == DType::i32 && given.size(0) == expected.view().size(0),
+          "expert_map: given {}, expected {}", given, ConstTensorView(expected));
+  for (std::int64_t id = 0; id < given.size(0); ++id)
+    require(given.as<std::int32_t>()[id * given.stride(0)] == expected.as<std::int32_t>()[id],
+            "expert_map[{}]: given {}, expected {} ({} placement over {} ranks, which {} relies on)", id,
+            given.as<std::int32_t>()[id * given.stride(0)], expected.as<std::int32_t>()[id],
+            name_of(parallel().placement), ranks, plan.prepare_finalize.chosen);
+}
+
+MoeLayer::MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream,
+                   Communicator* communicator)
     : impl_(std::make_unique<Impl>()) {
   require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
   check_layer_weights(plan.problem.moe, weights);
   impl_->plan = plan;
-  impl_->parts = compose(plan, registry);
+  impl_->communicator = communicator;
+  impl_->parts = compose(plan, registry, communicator);
+  impl_->check_ranks(weights);
   impl_->keep_small(weights);
   if (impl_->parts.shared != nullptr)
     impl_->shared_weights = impl_->parts.shared->experts().pack(shared_as_experts(weights), stream);
   impl_->routed_weights = impl_->parts.routed->experts().pack(weights.experts, stream);
+  impl_->open_workspace_bytes = measure_open(plan, impl_->parts);
 }
 
 MoeLayer::~MoeLayer() = default;
@@ -106,6 +164,13 @@ std::int64_t MoeLayer::weight_bytes() const noexcept {
   return impl_->routed_weights->bytes() + (impl_->shared_weights != nullptr ? impl_->shared_weights->bytes() : 0);
 }
 
+std::vector<TensorView> MoeLayer::expert_tensors() const {
+  std::vector<TensorView> tensors = impl_->routed_weights->expert_tensors();
+  require(!tensors.empty(), "expert_tensors: the packed weights of {} cannot be taken apart",
+          impl_->routed_weights->layout());
+  return tensors;
+}
+
 void MoeLayer::update_weights(const LayerWeights& weights, Stream stream) {
   check_layer_weights(impl_->moe(), weights);
   impl_->parts.routed->experts().update(*impl_->routed_weights, weights.experts, stream);
@@ -114,15 +179,18 @@ void MoeLayer::update_weights(const LayerWeights& weights, Stream stream) {
   impl_->keep_small(weights);
 }
 
-void MoeLayer::Impl::check_input(const LayerInput& input, const TensorView& output, Stream stream) const {
+void MoeLayer::Impl::check_output(const LayerInput& input, const TensorView& output) const {
+  check_matrix("output", output, input.hidden_states.size(0), moe().hidden_size, moe().dtype);
+  check_aliasing(input.hidden_states, output, moe().in_place);
+}
+
+void MoeLayer::Impl::check_input(const LayerInput& input, Stream stream) const {
   const MoeConfig& c = moe();
   require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
   const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
   check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype);
-  check_matrix("output", output, num_tokens, c.hidden_size, c.dtype);
   require(num_tokens <= c.max_num_tokens, "hidden_states: {} tokens, planned for at most {}", num_tokens,
           c.max_num_tokens);
-  check_aliasing(input.hidden_states, output, c.in_place);
   if (input.routing) check_routing(*input.routing, num_tokens, c.num_slots());
   if (input.routing && c.checked)
     check_ids(input.routing->topk_ids, c.num_experts + c.routing.num_fused_shared_experts);
@@ -179,11 +247,13 @@ Routing MoeLayer::Impl::route(const LayerInput& input, const LayerBuffers& buffe
   return experts;
 }
 
-void MoeLayer::Impl::run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output,
-                                Arena& arena, Stream stream) {
+KernelInput MoeLayer::Impl::routed_input(const LayerInput& input, const LayerBuffers& buffers, Arena& arena,
+                                         Stream stream) const {
   KernelInput kernel;
   kernel.hidden_states = input.hidden_states;
   kernel.expert_map = view_of(expert_map);
+  kernel.observer = input.observer;
+  const conclave::kernel::StageTimer routing(input.observer, "route");
   const std::int64_t mark = arena.mark();
   if (parts.routed->is_monolithic()) {
     kernel.router = router_input(input, logits_of(input, buffers, stream));
@@ -196,11 +266,34 @@ void MoeLayer::Impl::run_routed(const LayerInput& input, const LayerBuffers& buf
     project(input.hidden_states, *latent_in, buffers.latent_f32, buffers.latent, stream);
     kernel.hidden_states = buffers.latent;
   }
+  return kernel;
+}
+
+/// With the shared expert's output in buffers.shared, if the layer has one.
+void MoeLayer::Impl::run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output,
+                                Arena& arena, Stream stream, int channel) {
+  const std::int64_t mark = arena.mark();
+  KernelInput kernel = routed_input(input, buffers, arena, stream);
+  kernel.channel = channel;
+  const auto shared = [&] { run_shared(input, buffers, arena, stream); };
+  const FunctionRef<void()> during(shared);
+  const bool has_shared = adds_shared() && input.hidden_states.size(0) > 0;
+  if (has_shared && parts.overlaps_shared()) kernel.during_finalize = &during;
   parts.routed->run(kernel, *routed_weights, output, arena, stream);
   arena.release(mark);
+  sum_over_ranks(output, arena, stream, channel);
+  if (!has_shared) return;
+  if (!parts.overlaps_shared()) run_shared(input, buffers, arena, stream);
+  if (parallel().tp_size > 1) sum_over_ranks(buffers.shared, arena, stream, channel);
+}
+
+void MoeLayer::Impl::sum_over_ranks(const TensorView& rows, Arena& arena, Stream stream, int channel) const {
+  if (communicator != nullptr && parts.ranks_to_sum > 1)
+    sum_rows_over_ranks(*communicator, rows, arena, stream, channel);
 }
 
 void MoeLayer::Impl::run_shared(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) {
+  const conclave::kernel::StageTimer computing(input.observer, "shared");
   const Routing routing{buffers.shared_ids, buffers.shared_weights};
   route_shared(input.hidden_states, view_of(shared_gate), routing, stream);
   KernelInput kernel;
@@ -215,15 +308,16 @@ void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace&
                    WorkspaceSlot slot) {
   Impl& impl = *impl_;
   const MoeConfig& c = impl.moe();
-  impl.check_input(input, output, stream);
+  impl.check_input(input, stream);
+  impl.check_output(input, output);
   const std::int64_t num_tokens = input.hidden_states.size(0);
-  if (num_tokens == 0) return;
+  // A rank without tokens still computes its experts for those of the others.
+  if (num_tokens == 0 && impl.parts.routed->prepare_finalize().num_dispatchers() == 1) return;
   Arena arena(workspace.region(slot, impl.plan.workspace_bytes), workspace.device());
   const LayerBuffers buffers = take_layer_buffers(c, arena, num_tokens);
-  if (!has_epilogue(c)) return impl.run_routed(input, buffers, output, arena, stream);
-
-  impl.run_routed(input, buffers, buffers.routed, arena, stream);
-  if (c.shared.intermediate_size > 0) impl.run_shared(input, buffers, arena, stream);
+  const TensorView& routed = has_epilogue(c) ? buffers.routed : output;
+  impl.run_routed(input, buffers, routed, arena, stream, slot.micro_batch);
+  if (!has_epilogue(c) || num_tokens == 0) return;
   EpilogueInput last;
   last.routed = buffers.routed;
   if (c.latent_size > 0) {
@@ -234,9 +328,40 @@ void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace&
   }
   if (c.routed_scale_on_output) last.routed_scale = c.routing.routed_scaling_factor;
   last.hidden_states = input.hidden_states;
-  if (c.zero_experts > 0) last.zero_weight = buffers.zero_weight;
-  if (c.shared.intermediate_size > 0) last.shared = buffers.shared;
+  if (c.zero_experts > 0 && impl.adds_whole_terms()) last.zero_weight = buffers.zero_weight;
+  if (impl.adds_shared()) last.shared = buffers.shared;
   epilogue(last, output, stream);
+}
+
+std::int64_t MoeLayer::open_workspace_bytes() const noexcept {
+  return impl_->open_workspace_bytes;
+}
+
+MoeOutput MoeLayer::run_open(const LayerInput& input, Workspace& workspace, Stream stream, WorkspaceSlot slot) {
+  Impl& impl = *impl_;
+  const MoeConfig& c = impl.moe();
+  require(c.latent_size == 0 && c.zero_experts == 0,
+          "run_open: latent_size {} and zero_experts {}, expected 0: their terms come behind the sum over ranks",
+          c.latent_size, c.zero_experts);
+  impl.check_input(input, stream);
+  const std::int64_t num_tokens = input.hidden_states.size(0);
+  Arena arena(workspace.region(slot, impl.open_workspace_bytes), workspace.device());
+  const TensorView routed = take_open_routed(*impl.parts.routed, c, arena, num_tokens);
+  const LayerBuffers buffers = take_layer_buffers(c, arena, num_tokens);
+  // Shared before routed: what the routed kernel leaves in the arena is the result, and must not be reused.
+  // The consumer sums over ranks, so where every rank has all of the shared expert, one adds it.
+  const ParallelConfig& p = impl.parallel();
+  const bool shared = c.shared.intermediate_size > 0 && (p.tp_size > 1 || (p.ep_rank == 0 && p.tp_rank == 0));
+  if (shared && num_tokens > 0) impl.run_shared(input, buffers, arena, stream);
+  MoeOutput open;
+  if (num_tokens == 0)
+    open.routed = TensorView(nullptr, c.dtype, {0, c.hidden_size});
+  else
+    open = impl.parts.routed->run_open(impl.routed_input(input, buffers, arena, stream), *impl.routed_weights, routed,
+                                       arena, stream);
+  if (shared) open.shared_output = buffers.shared;
+  if (c.routed_scale_on_output) open.routed_scaling_factor = c.routing.routed_scaling_factor;
+  return open;
 }
 
 }  // namespace conclave

@@ -59,6 +59,7 @@ std::optional<Problem> shared_problem(const Problem& layer) {
   const MoeConfig& c = layer.moe;
   if (c.shared.intermediate_size == 0) return std::nullopt;
   Problem p = layer;
+  p.quant = {};  // Keys are those of the routed experts; the shared expert's weights have a dtype.
   p.moe = {};
   p.moe.num_experts = 1;
   p.moe.top_k = 1;

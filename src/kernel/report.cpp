@@ -85,12 +85,20 @@ std::vector<std::string> owners_of(const Plan& plan, const FusedMoeKernel& kerne
                                 c.routed_scale_on_output ? "layer, on the routed sum" : "router, in the weights"));
   if (c.has_w13_bias || c.has_w2_bias)
     lines.push_back(fmt::format("biases: {}, before the router weight", plan.experts.chosen));
+  const ParallelConfig& parallel = plan.problem.parallel;
   if (c.shared.intermediate_size > 0)
-    lines.push_back(fmt::format("shared expert: layer, added once{}", c.shared.sigmoid_gate ? ", sigmoid gate" : ""));
+    lines.push_back(fmt::format("shared expert: layer, {}{}",
+                                parallel.tp_size > 1   ? "a slice on each rank, summed like the routed output"
+                                : parallel.ep_size > 1 ? "each rank for its own tokens, added once"
+                                                       : "added once",
+                                c.shared.sigmoid_gate ? ", sigmoid gate" : ""));
+  if (parallel.tp_size > 1 && c.has_w2_bias) lines.push_back("bias of w2: experts of the first rank");
   if (c.zero_experts > 0) lines.push_back("zero experts: layer, added once");
-  const std::int64_t ranks = plan.problem.parallel.tp_size * plan.problem.parallel.ep_size;
+  const std::int64_t ranks = parallel.tp_size * parallel.ep_size;
   if (ranks > 1)
-    lines.push_back(fmt::format("sum over {} ranks: {}", ranks, kernel.output_is_reduced() ? "finalize" : "caller"));
+    lines.push_back(fmt::format(
+        "sum over {} ranks: {}", ranks,
+        kernel.output_is_reduced() ? "finalize" : "layer with a communicator, in rank order; without one, the caller"));
   return lines;
 }
 

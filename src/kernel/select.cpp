@@ -61,8 +61,7 @@ StagePlan select_router(const Problem& layer, const Registry& registry, const st
 int partner_of(const Entry<Experts>& experts, const Registry& registry, const StagePlan& stage) {
   const auto entries = registry.prepare_finalizes.entries();
   for (std::size_t i = 0; i < entries.size(); ++i)
-    if (stage.candidates[i].fits && entries[i].format == experts.format && entries[i].monolithic == experts.monolithic)
-      return static_cast<int>(i);
+    if (stage.candidates[i].fits && composable(experts, entries[i])) return static_cast<int>(i);
   return -1;
 }
 
@@ -73,10 +72,12 @@ void explain_partners(const Entry<Experts>& experts, const Registry& registry, S
     Candidate& candidate = stage.candidates[i];
     if (!candidate.fits || candidate.name == stage.chosen) continue;
     const bool same = entries[i].format == experts.format && entries[i].monolithic == experts.monolithic;
-    candidate.reason = same ? kLost
-                            : fmt::format("fits the problem, but is {} and {} is {}",
-                                          kind_of(entries[i].format, entries[i].monolithic), experts.name,
-                                          kind_of(experts.format, experts.monolithic));
+    candidate.reason =
+        composable(experts, entries[i]) ? kLost
+        : same
+            ? fmt::format("fits the problem, but finalizes and {} leaves that to the consumer", experts.name)
+            : fmt::format("fits the problem, but is {} and {} is {}", kind_of(entries[i].format, entries[i].monolithic),
+                          experts.name, kind_of(experts.format, experts.monolithic));
   }
 }
 

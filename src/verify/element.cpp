@@ -4,6 +4,7 @@
 // In: views. Out: elements as f64 and back, copies, hashes.
 #include "verify/element.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -50,6 +51,35 @@ std::uint16_t encode(double value, Narrow format) {
   return static_cast<std::uint16_t>(sign | (bits >= infinity ? infinity : static_cast<unsigned>(bits)));
 }
 
+/// Codes of magnitude 0 to 126 increase with it; 127 is NaN.
+double decode_e4m3(std::uint8_t code) {
+  const int magnitude = code & 0x7f;
+  if (magnitude == 0x7f) return std::numeric_limits<double>::quiet_NaN();
+  const double value = magnitude < 8 ? std::ldexp(magnitude, -9) : std::ldexp(8 + magnitude % 8, magnitude / 8 - 10);
+  return (code & 0x80) != 0 ? -value : value;
+}
+
+std::uint8_t encode_e4m3(double value) {
+  const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
+  if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);
+  std::uint8_t best = 0;
+  for (std::uint8_t code = 1; code < 0x7f; ++code) {
+    const double near = std::fabs(decode_e4m3(code) - std::fabs(value));
+    const double so_far = std::fabs(decode_e4m3(best) - std::fabs(value));
+    if (near < so_far || (near == so_far && code % 2 == 0)) best = code;
+  }
+  return static_cast<std::uint8_t>(sign | best);
+}
+
+double decode_e8m0(std::uint8_t code) {
+  return code == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, code - 127);
+}
+
+std::uint8_t encode_e8m0(double value) {
+  if (!(value > 0)) return std::isnan(value) ? 0xff : 0;
+  return static_cast<std::uint8_t>(std::clamp(std::ilogb(value), -127, 127) + 127);
+}
+
 template <class T>
 double load_as(const ConstTensorView& view, std::int64_t offset) {
   return static_cast<double>(view.as<T>()[offset]);
@@ -75,9 +105,13 @@ double load(const ConstTensorView& view, std::int64_t offset) {
       return load_as<std::int8_t>(view, offset);
     case DType::u8:
       return load_as<std::uint8_t>(view, offset);
+    case DType::fp8_e4m3:
+      return decode_e4m3(view.as<std::uint8_t>()[offset]);
+    case DType::e8m0:
+      return decode_e8m0(view.as<std::uint8_t>()[offset]);
     default:
-      fail(ErrorKind::invalid_argument, "dtype: given {}, expected f64, f32, bf16, f16, i64, i32, i8 or u8",
-           name_of(view.dtype));
+      fail(ErrorKind::invalid_argument,
+           "dtype: given {}, expected f64, f32, bf16, f16, fp8_e4m3, e8m0, i64, i32, i8 or u8", name_of(view.dtype));
   }
 }
 
@@ -101,9 +135,21 @@ void store(const TensorView& view, std::int64_t offset, double value) {
     case DType::i64:
       view.as<std::int64_t>()[offset] = static_cast<std::int64_t>(value);
       return;
+    case DType::i8:
+      view.as<std::int8_t>()[offset] = static_cast<std::int8_t>(value);
+      return;
+    case DType::u8:
+      view.as<std::uint8_t>()[offset] = static_cast<std::uint8_t>(value);
+      return;
+    case DType::fp8_e4m3:
+      view.as<std::uint8_t>()[offset] = encode_e4m3(value);
+      return;
+    case DType::e8m0:
+      view.as<std::uint8_t>()[offset] = encode_e8m0(value);
+      return;
     default:
-      fail(ErrorKind::invalid_argument, "dtype: given {}, expected f64, f32, bf16, f16, i64 or i32",
-           name_of(view.dtype));
+      fail(ErrorKind::invalid_argument,
+           "dtype: given {}, expected f64, f32, bf16, f16, fp8_e4m3, e8m0, i64, i32, i8 or u8", name_of(view.dtype));
   }
 }
 

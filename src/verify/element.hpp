@@ -12,7 +12,8 @@
 
 namespace conclave::verify_detail {
 
-/// f32, bf16, f16, f64 and the integer types. Throws Error for the rest. `offset` is in elements from view.data.
+/// f32, bf16, f16, f64, fp8_e4m3, e8m0 and the integer types. Throws Error for the rest. `offset` is in elements from
+/// view.data.
 double load(const ConstTensorView& view, std::int64_t offset);
 void store(const TensorView& view, std::int64_t offset, double value);
 

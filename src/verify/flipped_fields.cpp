@@ -14,7 +14,7 @@
 namespace conclave::verify_detail {
 namespace {
 
-constexpr std::int64_t kTokens = 9;
+constexpr std::int64_t kFlipTokens = 9;
 
 /// Everything that one layer can have at once.
 MoeConfig rich_layer() {
@@ -23,7 +23,7 @@ MoeConfig rich_layer() {
   c.top_k = 2;
   c.hidden_size = 24;
   c.intermediate_size = 17;
-  c.max_num_tokens = kTokens;
+  c.max_num_tokens = kFlipTokens;
   c.dtype = c.weight_dtype = c.router_logits_dtype = DType::f32;
   c.activation = Activation::swigluoai_uninterleave;
   c.activation_params = {1.3, 0.6, 1.1, std::nullopt};
@@ -96,7 +96,7 @@ constexpr Flip kFlips[] = {
     {"latent_size off", wide_layer, [](Problem& p) { p.moe.latent_size = 0; }, Must::refuse},
     {"zero_experts", rich_layer, [](Problem& p) { p.moe.zero_experts = 1; }, Must::refuse},
     {"zero_experts other", wide_layer, [](Problem& p) { p.moe.zero_experts = 1; }, Must::refuse},
-    {"max_num_tokens", rich_layer, [](Problem& p) { p.moe.max_num_tokens = kTokens - 1; }, Must::refuse},
+    {"max_num_tokens", rich_layer, [](Problem& p) { p.moe.max_num_tokens = kFlipTokens - 1; }, Must::refuse},
     {"dtype", rich_layer, [](Problem& p) { p.moe.dtype = DType::bf16; }, Must::refuse},
     {"weight_dtype", rich_layer, [](Problem& p) { p.moe.weight_dtype = DType::bf16; }, Must::refuse},
     {"router_logits_dtype", rich_layer, [](Problem& p) { p.moe.router_logits_dtype = DType::bf16; }},
@@ -153,7 +153,9 @@ constexpr Flip kFlips[] = {
     {"routing.fused_shared_weight", fused_shared_layer, [](Problem& p) { p.moe.routing.fused_shared_weight = 0.4; }},
     {"routing.sparsemixer_jitter", sparsemixer_layer, [](Problem& p) { p.moe.routing.sparsemixer_jitter = 0.01; }},
     {"quant.weights", rich_layer, [](Problem& p) { p.quant.weights = QuantKey::fp8_block128; }, Must::refuse},
-    {"quant.activations", rich_layer, [](Problem& p) { p.quant.activations = QuantKey::fp8_token; }, Must::refuse},
+    {"quant.activations", rich_layer, [](Problem& p) { p.quant.activations = QuantKey::fp8_token; }},
+    {"quant.activations static", rich_layer, [](Problem& p) { p.quant.activations = QuantKey::fp8_tensor; },
+     Must::refuse},
     {"parallel.enable_eplb", rich_layer, [](Problem& p) { p.parallel.enable_eplb = true; }, Must::refuse},
     {"parallel all2all", rich_layer,
      [](Problem& p) { p.parallel = make_parallel(1, 0, 1, 0, 2, 0, 1, true, All2All::low_latency); }, Must::refuse},
@@ -170,7 +172,7 @@ std::optional<Tensor> run_or_refuse(const Session& s, const std::string& experts
 }
 
 void run_flip(const Session& s, const std::string& experts, std::uint64_t index, const Flip& flip) {
-  LayerData data = make_layer_data(flip.base(), s.device, kTokens, s.seed_of(3, index));
+  LayerData data = make_layer_data(flip.base(), s.device, kFlipTokens, s.seed_of(3, index));
   const std::string label = fmt::format("field {}", flip.field);
   if (!s.reporter.wants(experts, label)) return;
   s.reporter.run(experts, label, "flipped_field", [&] {

@@ -10,6 +10,7 @@
 
 #include "conclave/activation.hpp"
 #include "conclave/dtype.hpp"
+#include "conclave/quant.hpp"
 #include "conclave/routing.hpp"
 
 namespace conclave::verify_detail {
@@ -54,9 +55,15 @@ struct GridRow {
   Memory memory = Memory::dense;
   bool mixed_dtypes = false;  ///< Weights in another type than the activations.
   bool quick = false;         ///< In the quick grid too.
+  QuantConfig quant{};
+  bool split_gate_up = false;  ///< Tensor-wide scales of w13 are two, gate and up.
 };
 
-/// Each row is tried with f32, bf16 and f16.
+/// Unquantised rows.
 std::span<const GridRow> problem_grid() noexcept;
+std::span<const GridRow> quantised_grid() noexcept;
+
+/// The types of activations that a row is tried with; `index` is its place in its grid.
+std::span<const DType> dtypes_of(const GridRow& row, std::size_t index) noexcept;
 
 }  // namespace conclave::verify_detail

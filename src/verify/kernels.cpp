@@ -32,7 +32,8 @@ OracleOutput right_answer(const ProblemData& data, bool monolithic) {
   const MoeConfig& moe = data.problem.moe;
   const OracleRouting routing =
       monolithic ? oracle_route(moe, data.router_input(0, data.num_tokens())) : given_routing(data);
-  return oracle_moe(moe, data.hidden_states.view, routing, oracle_experts(data.weights()), data.map_view());
+  return oracle_moe(moe, data.hidden_states.view, routing, oracle_experts(data.problem, data.weights()),
+                    data.map_view());
 }
 
 double distance(const OracleOutput& a, const OracleOutput& b) {
@@ -67,7 +68,7 @@ class Task {
     ProblemData changed = data_.copy();
     if (!mutation.apply(changed)) return std::nullopt;
     const double moved = distance(right_answer(changed, monolithic), expected(monolithic));
-    if (!(moved > kMustMatter * tolerance_of(data_.problem.moe.dtype))) return std::nullopt;
+    if (!(moved > kMustMatter * tolerance_of(data_.problem))) return std::nullopt;
     return changed;
   }
 
@@ -81,17 +82,23 @@ class KernelSection {
   explicit KernelSection(Session& session) : s_(session) {}
 
   void run_all() {
+    run_grid(problem_grid(), 1);
+    run_grid(quantised_grid(), 4);
+  }
+
+ private:
+  /// `section` keeps the seeds of the two grids apart; 2 and 3 are those of other sections.
+  void run_grid(std::span<const GridRow> grid, std::uint64_t section) {
     std::uint64_t index = 0;
-    for (const GridRow& row : problem_grid())
-      for (const DType dtype : kUnquantised) {
+    for (std::size_t i = 0; i < grid.size(); ++i)
+      for (const DType dtype : dtypes_of(grid[i], i)) {
         ++index;
-        if (s_.options.quick && !row.quick) continue;
-        Task task(make_problem(row, dtype, s_.device, s_.seed_of(1, index)));
+        if (s_.options.quick && !grid[i].quick) continue;
+        Task task(make_problem(grid[i], dtype, s_.device, s_.seed_of(section, index)));
         for (const auto& experts : s_.registry.experts.entries()) run_part(experts, task);
       }
   }
 
- private:
   void run_part(const Entry<Experts>& experts, Task& task) {
     const ProblemData& data = task.data();
     // The expert of NaN must not be chosen, and logits cannot promise that.
@@ -103,7 +110,7 @@ class KernelSection {
     }
     bool mutations_due = true;
     for (const auto& ends : s_.registry.prepare_finalizes.entries()) {
-      if (ends.format != experts.format || ends.monolithic != experts.monolithic) continue;
+      if (!composable(experts, ends)) continue;
       const std::string part = experts.name + " + " + ends.name;
       if (!s_.reporter.wants(part, data.label)) continue;
       if (const Support support = ends.supports(data.problem); !support) {
@@ -151,24 +158,28 @@ class KernelSection {
 
   void run_mutations(const Entry<Experts>& experts, const Entry<PrepareFinalize>& ends, const std::string& part,
                      Task& task) {
+    for (const Mutation& mutation : mutations()) run_mutation(mutation, experts, ends, part, task);
+    for (const Mutation& mutation : quant_mutations()) run_mutation(mutation, experts, ends, part, task);
+  }
+
+  void run_mutation(const Mutation& mutation, const Entry<Experts>& experts, const Entry<PrepareFinalize>& ends,
+                    const std::string& part, Task& task) {
     const ProblemData& data = task.data();
-    for (const Mutation& mutation : mutations()) {
-      int& tried = tried_[experts.name + std::string(mutation.name)];
-      if (tried >= kProblemsPerMutation) continue;
-      const ProblemData* mutated = task.mutated(mutation, experts.monolithic);
-      if (mutated == nullptr || !experts.supports(mutated->problem)) continue;
-      RunResult result;
-      try {
-        Combination combination(s_.registry, experts, ends, *mutated, s_.stream);
-        result = combination.run(*mutated, {0, data.num_tokens()}, s_.stream);
-      } catch (const Error&) {
-        continue;  // Refused before it could be wrong: nothing to compare.
-      }
-      ++tried;
-      s_.reporter.mutation(
-          part, data.label, mutation.name,
-          compare_with_oracle(result.output, task.expected(experts.monolithic), tolerance_of(data.problem.moe.dtype)));
+    int& tried = tried_[experts.name + std::string(mutation.name)];
+    if (tried >= kProblemsPerMutation) return;
+    const ProblemData* mutated = task.mutated(mutation, experts.monolithic);
+    if (mutated == nullptr || !experts.supports(mutated->problem)) return;
+    RunResult result;
+    try {
+      Combination combination(s_.registry, experts, ends, *mutated, s_.stream);
+      result = combination.run(*mutated, {0, data.num_tokens()}, s_.stream);
+    } catch (const Error&) {
+      return;  // Refused before it could be wrong: nothing to compare.
     }
+    ++tried;
+    s_.reporter.mutation(
+        part, data.label, mutation.name,
+        compare_with_oracle(result.output, task.expected(experts.monolithic), tolerance_of(data.problem)));
   }
 
   Session& s_;

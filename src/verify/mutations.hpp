@@ -21,5 +21,7 @@ struct Mutation {
   bool for_monolithic = true;
 };
 std::span<const Mutation> mutations() noexcept;
+/// Those of codes and scales: they apply to quantised problems only.
+std::span<const Mutation> quant_mutations() noexcept;
 
 }  // namespace conclave::verify_detail

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "verify/element.hpp"
+#include "verify/oracle_quant.hpp"
 
 namespace conclave::verify_detail {
 namespace {
@@ -58,6 +59,61 @@ std::int64_t local_slot(std::int64_t id, std::int64_t num_experts, std::int64_t 
   return slot < num_local ? slot : -1;
 }
 
+/// One of the routed sum: which token, which pick, at which local expert, with which weight.
+struct Term {
+  std::int64_t token, slot;
+  double weight;
+};
+
+/// Terms with a local expert, zero weights included, in the order of their sum.
+std::vector<Term> terms_of(const MoeConfig& moe, const OracleRouting& routing, std::int64_t num_tokens,
+                           std::int64_t num_local, const std::optional<ConstTensorView>& expert_map) {
+  std::vector<Term> terms;
+  for (std::int64_t m = 0; m < num_tokens; ++m)
+    for (std::int64_t k = 0; k < routing.num_slots; ++k) {
+      const auto at = static_cast<std::size_t>(m * routing.num_slots + k);
+      const std::int64_t slot = local_slot(routing.ids[at], moe.num_weight_experts(), num_local, expert_map);
+      if (slot >= 0) terms.push_back({m, slot, routing.weights[at]});
+    }
+  return terms;
+}
+
+std::vector<double> input_of(const MoeConfig& moe, const ConstTensorView& hidden_states, const Term& term) {
+  std::vector<double> x = to_doubles(hidden_states.at(term.token));
+  if (moe.apply_router_weight_on_input)
+    for (double& v : x) v *= term.weight;
+  return x;
+}
+
+/// Scales that span the batch: of all inputs, then of all values between the products.
+void find_batch_scales(const MoeConfig& moe, const ConstTensorView& hidden_states, const std::vector<Term>& terms,
+                       std::vector<OracleExpert>& experts) {
+  if (experts.empty() || !oracle_spans_the_batch(experts[0].activations)) return;
+  const QuantKey key = experts[0].activations;
+  const auto largest = [&](auto row_of) {
+    double amax = 0;
+    for (const Term& term : terms)
+      for (const double v : row_of(term)) amax = std::max(amax, std::fabs(v));
+    return oracle_batch_scale(key, amax);
+  };
+  const double a1 = largest([&](const Term& term) { return input_of(moe, hidden_states, term); });
+  const double a2 = largest([&](const Term& term) {
+    std::vector<double> x = input_of(moe, hidden_states, term);
+    oracle_requantise(key, x, a1);
+    return experts[static_cast<std::size_t>(term.slot)].inner(moe, x);
+  });
+  for (OracleExpert& expert : experts) {
+    expert.a1_scale = a1;
+    expert.a2_scale = a2;
+  }
+}
+
+/// A static scale of one expert; 1 where there is none.
+double static_scale(const std::optional<ConstTensorView>& scales, std::int64_t expert) {
+  if (!scales) return 1;
+  return load(*scales, scales->numel() == 1 ? 0 : expert * scales->stride(0));
+}
+
 }  // namespace
 
 double oracle_activation(Activation activation, const ActivationParams& params, double gate, double up) {
@@ -87,21 +143,29 @@ double oracle_activation(Activation activation, const ActivationParams& params, 
   }
 }
 
-std::vector<double> OracleExpert::apply(const MoeConfig& moe, const std::vector<double>& x) const {
+std::vector<double> OracleExpert::inner(const MoeConfig& moe, const std::vector<double>& x) const {
   const auto product = [&](std::int64_t row) {
     return dot(&w13[static_cast<std::size_t>(row * hidden_size)], x.data(), hidden_size) +
            (w13_bias.empty() ? 0 : w13_bias[static_cast<std::size_t>(row)]);
   };
-  std::vector<double> inner;
+  std::vector<double> out;
   for (std::int64_t i = 0; i < intermediate_size; ++i) {
     const auto [gate, up] =
         is_gated(moe.activation) ? gate_and_up_rows(moe.w13_layout, i, intermediate_size) : std::pair(i, i);
-    inner.push_back(oracle_activation(moe.activation, moe.activation_params, product(gate), product(up)));
+    out.push_back(oracle_activation(moe.activation, moe.activation_params, product(gate), product(up)));
   }
+  return out;
+}
+
+std::vector<double> OracleExpert::apply(const MoeConfig& moe, const std::vector<double>& x) const {
+  std::vector<double> coded = x;
+  oracle_requantise(activations, coded, a1_scale);
+  std::vector<double> between = inner(moe, coded);
+  oracle_requantise(activations, between, a2_scale);
   std::vector<double> out;
   for (std::int64_t h = 0; h < hidden_size; ++h) {
     const double bias = w2_bias.empty() ? 0 : w2_bias[static_cast<std::size_t>(h)];
-    out.push_back(dot(&w2[static_cast<std::size_t>(h * intermediate_size)], inner.data(), intermediate_size) + bias);
+    out.push_back(dot(&w2[static_cast<std::size_t>(h * intermediate_size)], between.data(), intermediate_size) + bias);
   }
   return out;
 }
@@ -121,31 +185,40 @@ std::vector<OracleExpert> oracle_experts(const ExpertWeights& weights) {
   return experts;
 }
 
+std::vector<OracleExpert> oracle_experts(const Problem& problem, const ExpertWeights& weights) {
+  std::vector<OracleExpert> experts = oracle_experts(weights);
+  const QuantConfig& quant = problem.quant;
+  for (std::int64_t e = 0; e < weights.num_local_experts(); ++e) {
+    OracleExpert& expert = experts[static_cast<std::size_t>(e)];
+    expert.activations = quant.activations;
+    expert.a1_scale = static_scale(weights.a1_scale, e);
+    expert.a2_scale = static_scale(weights.a2_scale, e);
+    if (quant.weights == QuantKey::none) continue;
+    expert.intermediate_size = problem.moe.intermediate_size;  // Packed columns say nothing.
+    expert.w13 = oracle_dequantise(problem.moe, quant.weights, weights, e, true);
+    expert.w2 = oracle_dequantise(problem.moe, quant.weights, weights, e, false);
+  }
+  return experts;
+}
+
 OracleOutput oracle_moe(const MoeConfig& moe, const ConstTensorView& hidden_states, const OracleRouting& routing,
-                        const std::vector<OracleExpert>& experts, const std::optional<ConstTensorView>& expert_map) {
+                        std::vector<OracleExpert> experts, const std::optional<ConstTensorView>& expert_map) {
   const std::int64_t num_tokens = hidden_states.size(0);
   const std::int64_t width = hidden_states.size(1);
   OracleOutput result;
   result.values.assign(static_cast<std::size_t>(num_tokens * width), 0.0);
   result.row_has_local_expert.assign(static_cast<std::size_t>(num_tokens), false);
-  for (std::int64_t m = 0; m < num_tokens; ++m) {
-    const std::vector<double> x = to_doubles(hidden_states.at(m));
-    for (std::int64_t k = 0; k < routing.num_slots; ++k) {
-      const auto at = static_cast<std::size_t>(m * routing.num_slots + k);
-      const std::int64_t slot = local_slot(routing.ids[at], moe.num_weight_experts(), std::ssize(experts), expert_map);
-      if (slot < 0) continue;
-      result.row_has_local_expert[static_cast<std::size_t>(m)] = true;
-      const double weight = routing.weights[at];
-      const bool on_input = moe.apply_router_weight_on_input;
-      if (weight == 0 && !on_input) continue;
-      std::vector<double> scaled = x;
-      if (on_input)
-        for (double& v : scaled) v *= weight;
-      const std::vector<double> y = experts[static_cast<std::size_t>(slot)].apply(moe, scaled);
-      for (std::int64_t h = 0; h < width; ++h)
-        result.values[static_cast<std::size_t>(m * width + h)] +=
-            (on_input ? 1 : weight) * y[static_cast<std::size_t>(h)];
-    }
+  const std::vector<Term> terms = terms_of(moe, routing, num_tokens, std::ssize(experts), expert_map);
+  find_batch_scales(moe, hidden_states, terms, experts);
+  const bool on_input = moe.apply_router_weight_on_input;
+  for (const Term& term : terms) {
+    result.row_has_local_expert[static_cast<std::size_t>(term.token)] = true;
+    if (term.weight == 0 && !on_input) continue;
+    const std::vector<double> y =
+        experts[static_cast<std::size_t>(term.slot)].apply(moe, input_of(moe, hidden_states, term));
+    for (std::int64_t h = 0; h < width; ++h)
+      result.values[static_cast<std::size_t>(term.token * width + h)] +=
+          (on_input ? 1 : term.weight) * y[static_cast<std::size_t>(h)];
   }
   return result;
 }

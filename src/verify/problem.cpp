@@ -168,6 +168,17 @@ void fill_weights(const GridRow& row, ProblemData& data, std::uint64_t seed) {
   }
 }
 
+constexpr std::pair<const char*, std::optional<ConstTensorView> ExpertWeights::*> kScales[] = {
+    {"w13_scale", &ExpertWeights::w13_scale},
+    {"w2_scale", &ExpertWeights::w2_scale},
+    {"w13_global_scale", &ExpertWeights::w13_global_scale},
+    {"w2_global_scale", &ExpertWeights::w2_global_scale},
+    {"w13_zero_point", &ExpertWeights::w13_zero_point},
+    {"w2_zero_point", &ExpertWeights::w2_zero_point},
+    {"a1_scale", &ExpertWeights::a1_scale},
+    {"a2_scale", &ExpertWeights::a2_scale},
+};
+
 std::string_view name_of(Picks picks) {
   constexpr std::string_view kNames[] = {"", "holes", "duplicates", "hot", "zero_weights", "out_of_range", "all_empty"};
   return kNames[static_cast<std::size_t>(picks)];
@@ -187,6 +198,9 @@ std::string make_label(const GridRow& row, const MoeConfig& moe) {
   if (row.weight_on_input) label += " weight_on_input";
   if (row.num_ranks > 1) label += fmt::format(" rank{}/{}", row.rank, row.num_ranks);
   if (row.memory == Memory::strided) label += " strided";
+  if (row.quant != QuantConfig{})
+    label += fmt::format(" {}x{}", conclave::name_of(row.quant.weights), conclave::name_of(row.quant.activations));
+  if (row.split_gate_up) label += " split";
   return label;
 }
 
@@ -212,6 +226,8 @@ ExpertWeights ProblemData::weights() const {
   w.w2 = w2.view;
   if (w13_bias) w.w13_bias = w13_bias->view;
   if (w2_bias) w.w2_bias = w2_bias->view;
+  for (const auto& [name, field] : kScales)
+    if (const auto found = scales.find(name); found != scales.end()) w.*field = found->second.view;
   return w;
 }
 
@@ -234,6 +250,7 @@ ProblemData ProblemData::copy() const {
     *slab = slab->copy();
   for (std::optional<Slab>* slab : {&other.correction_bias, &other.expert_map, &other.w13_bias, &other.w2_bias})
     if (slab->has_value()) *slab = (*slab)->copy();
+  for (auto& [_, slab] : other.scales) slab = slab.copy();
   return other;
 }
 
@@ -250,11 +267,16 @@ ProblemData make_problem(const GridRow& row, DType dtype, const DeviceFacts& dev
   fill_logits(row, data, Random(seed, "logits"));
   fill_expert_map(row, data, Random(seed, "expert_map"));
   fill_weights(row, data, seed);
+  if (row.quant != QuantConfig{}) quantise_problem(row, data);
   return data;
 }
 
 double tolerance_of(DType dtype) noexcept {
   return dtype == DType::f32 ? 1e-5 : 6e-3;
+}
+
+double tolerance_of(const Problem& problem) noexcept {
+  return problem.quant.activations == QuantKey::none ? tolerance_of(problem.moe.dtype) : 6e-3;
 }
 
 }  // namespace conclave::verify_detail

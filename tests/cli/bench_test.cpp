@@ -74,10 +74,19 @@ TEST(BenchCommand, MemoryThatIsNotThere) {
 
 TEST(BenchCommand, NothingFits) {
   const CommandResult r =
-      run_command({"bench", "--shape", "8,2,64,48", "--weights", "fp8_block128", "--activations", "fp8_block128"});
+      run_command({"bench", "--shape", "8,2,64,48", "--weights", "fp8_block128", "--activations", "int4_group128"});
   EXPECT_EQ(r.status, 1);
   EXPECT_EQ(r.out, "");
-  EXPECT_THAT(r.err, HasSubstr("fp8_block128"));
+  EXPECT_THAT(r.err, HasSubstr("int4_group128"));
+}
+
+TEST(BenchCommand, CodesOfEveryKey) {
+  for (const char* key :
+       {"fp8_tensor", "fp8_block128", "mxfp8", "mxfp4", "nvfp4", "int8_group128", "int4_channel_zp"}) {
+    const CommandResult r = run_command(
+        {"bench", "--shape", "4,2,256,128", "--weights", key, "--tokens", "1,3", "--min-time", "0.001", "--json"});
+    EXPECT_EQ(r.status, 0) << key << ": " << r.err;
+  }
 }
 
 TEST(BenchCommand, BadInput) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/parse.hpp"
@@ -36,8 +37,8 @@ TEST(PlanCommand, TextNamesWinnersAndRoofline) {
 }
 
 TEST(PlanCommand, WhatNothingComputesIsExplainedCandidateByCandidate) {
-  const std::vector<std::string> arguments = {"plan",         "--shape",       "deepseek-v3", "--weights",
-                                              "fp8_block128", "--activations", "fp8_block128"};
+  const std::vector<std::string> arguments = {"plan",         "--shape",       "deepseek-v3",  "--weights",
+                                              "fp8_block128", "--activations", "int4_group128"};
   const CommandResult text = run_command(arguments);
   EXPECT_EQ(text.status, 1) << text.err;
   const Registry registry = builtin_registry();
@@ -53,9 +54,18 @@ TEST(PlanCommand, WhatNothingComputesIsExplainedCandidateByCandidate) {
     EXPECT_NE(candidate["reason"], "") << candidate["name"];
     // The others may lack the CPU's instructions first.
     if (candidate["name"] == "experts/reference_standard") {
-      EXPECT_THAT(candidate["reason"], HasSubstr("fp8_block128"));
+      EXPECT_THAT(candidate["reason"], HasSubstr("int4_group128"));
     }
   }
+}
+
+TEST(PlanCommand, TheMatrixIsThePageInTheDocuments) {
+  const CommandResult r = run_command({"plan", "--matrix"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  std::ifstream file(CONCLAVE_SOURCE_DIR "/docs/matrix.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  // Not EXPECT_EQ, which would print both.
+  EXPECT_TRUE(r.out == page) << "docs/matrix.md is old: conclave plan --matrix > docs/matrix.md";
 }
 
 TEST(PlanCommand, RanksFollowTheFlatteningRule) {

@@ -121,7 +121,7 @@ TEST_F(Replay, ExpectError) {
 TEST_F(Replay, PartsAndRanks) {
   const auto rows = run_command({"replay", recorded_, "--experts", "reference_standard", "--json"}).json();
   for (const auto& row : rows["cases"][0]["rows"]) EXPECT_EQ(row["experts"], "experts/reference_standard");
-  expect_bad_input(run_command({"replay", recorded_, "--ranks", "2"}), {"--ranks", "2", "one rank"});
+  expect_bad_input(run_command({"replay", recorded_, "--ranks", "2"}), {"--ranks", "2", "--comm self has 1"});
   expect_bad_input(run_command({"replay", recorded_, "--comm", "nccl"}), {"--comm", "nccl"});
   expect_bad_input(run_command({"replay", recorded_, "--experts", "best"}), {"best"});
 }

@@ -39,7 +39,7 @@ TEST(DispatchSupports, OneRankAndSplitsWithoutExchangeFit) {
 
 TEST(DispatchSupports, ReasonsNameTheValue) {
   EXPECT_THAT(reason([](Problem& p) { p.device.device = {DeviceType::cuda, 0}; }), HasSubstr("cuda:0"));
-  EXPECT_THAT(reason([](Problem& p) { p.quant.activations = QuantKey::mxfp8; }), HasSubstr("mxfp8"));
+  EXPECT_THAT(reason([](Problem& p) { p.quant.activations = QuantKey::int8_channel; }), HasSubstr("int8_channel"));
   EXPECT_THAT(reason([](Problem& p) { p.moe.dtype = DType::f64; }), HasSubstr("f64"));
   EXPECT_THAT(reason([](Problem& p) { p.parallel = make_parallel(2, 0, 1, 0, 3, 1, 1, true, All2All::all_to_all); }),
               AllOf(HasSubstr("use_all2all"), HasSubstr("dp_size 3"), HasSubstr("all_to_all")));
@@ -49,16 +49,34 @@ TEST(DispatchSupports, ReasonsNameTheValue) {
               HasSubstr("apply_router_weight_on_input"));
 }
 
+TEST(DispatchSupports, AnExchangeMustBeAskedForByName) {
+  Problem problem = small_problem();
+  problem.parallel = make_parallel(1, 0, 1, 0, 4, 3, 1, true, All2All::low_latency);
+  EXPECT_TRUE(dispatch::supports_exchange(problem, All2All::low_latency));
+  EXPECT_EQ(dispatch::supports_exchange(problem, All2All::all_to_all).reason(),
+            "all2all low_latency, it does all_to_all");
+  problem.parallel = make_parallel(4, 3, 1, 0, 1, 0, 1, true, All2All::low_latency);
+  EXPECT_THAT(dispatch::supports_exchange(problem, All2All::low_latency).reason(), HasSubstr("see the same tokens"));
+  problem.parallel = make_parallel(4, 3, 1, 0, 1, 0, 1, false, All2All::low_latency);
+  EXPECT_THAT(dispatch::supports_exchange(problem, All2All::low_latency).reason(), HasSubstr("tp_size 4"));
+  problem.parallel = {};
+  problem.parallel.all2all = All2All::all_to_all;
+  EXPECT_TRUE(dispatch::supports_exchange(problem, All2All::all_to_all));
+  problem.parallel.enable_eplb = true;
+  EXPECT_THAT(dispatch::supports_exchange(problem, All2All::all_to_all).reason(), HasSubstr("enable_eplb"));
+}
+
 /// A format, a kind and a name that says what it is: selection relies on all three.
 TEST(DispatchList, EntriesAgreeWithTheirParts) {
-  EXPECT_EQ(builtin_dispatch().size(), 3U);
+  EXPECT_EQ(builtin_dispatch().size(), 6U);
   for (const auto& entry : builtin_dispatch()) {
-    const auto part = entry.make({small_problem(), nullptr});
+    const Problem problem = small_problem();
+    const auto part = entry.make({problem, nullptr});
     EXPECT_EQ(part->name(), entry.name);
     EXPECT_EQ(part->activation_format(), entry.format);
     EXPECT_EQ(part->is_monolithic(), entry.monolithic);
     EXPECT_EQ(part->num_dispatchers(), 1);
-    EXPECT_FALSE(part->output_is_reduced());
+    EXPECT_EQ(part->output_is_reduced(), entry.name.find("no_ep") == std::string::npos) << entry.name;
   }
 }
 

@@ -41,6 +41,24 @@ TEST(FusedMoeKernel, RefusesPartsThatDoNotFit) {
   EXPECT_EQ(message_of_pair("dispatch/no_ep", "experts/reference_standard"), "no error");
 }
 
+TEST(FusedMoeKernel, SomebodyMustQuantise) {
+  const Registry r = builtin_registry();
+  const Problem plain = test::small_problem();
+  Problem p = plain;
+  p.quant.activations = QuantKey::fp8_token;
+  const auto compose = [&](const Problem& of_experts) {
+    try {
+      FusedMoeKernel(p, make(r.prepare_finalizes, "dispatch/no_ep", p),
+                     make(r.experts, "experts/reference_standard", of_experts));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(compose(p), "no error");
+  EXPECT_THAT(compose(plain), HasSubstr("takes activations quantised as fp8_token, and dispatch/no_ep passes them on"));
+}
+
 /// Wraps a synchronous part and records the order in which the kernel drives it.
 class AsyncEnds : public ModularPrepareFinalize {
  public:

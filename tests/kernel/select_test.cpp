@@ -16,7 +16,11 @@ using ::testing::HasSubstr;
 
 template <class Part>
 Entry<Part> entry(std::string name, ActivationFormat format, bool monolithic, Support support = Support::yes()) {
-  return {std::move(name), format, monolithic, [support](const Problem&) { return support; }, nullptr};
+  return {.name = std::move(name),
+          .format = format,
+          .monolithic = monolithic,
+          .supports = [support](const Problem&) { return support; },
+          .make = nullptr};
 }
 
 Registry lists() {

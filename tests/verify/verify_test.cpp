@@ -193,6 +193,14 @@ TEST(Verify, TheBuiltinRegistryPasses) {
   EXPECT_GT(report.passed, 1000);
   EXPECT_GT(report.mutations, 100);
   EXPECT_EQ(report.mutations, report.mutations_caught);
+  std::set<std::string> tried;
+  for (const VerifyRow& row : report.rows)
+    if (row.part.starts_with("experts/reference_standard")) tried.insert(row.check);
+  for (const verify_detail::Mutation& mutation : verify_detail::quant_mutations()) {
+    if (!options.quick) {
+      EXPECT_THAT(tried, Contains("mutation:" + std::string(mutation.name)));
+    }
+  }
 }
 
 }  // namespace

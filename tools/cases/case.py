@@ -155,7 +155,7 @@ def serialized(tensors, metadata):
     header, data = {"__metadata__": metadata}, b""
     for name, t in sorted(tensors.items(), key=lambda item: (-np.dtype(STORED[item[1].dtype][1]).itemsize, item[0])):
         begin, data = len(data), data + t.bytes()
-        header[name] = {"dtype": STORED[t.dtype][0], "shape": list(t.values.shape), "data_offsets": [begin, len(data)]}
+        header[name] = {"dtype": STORED[t.dtype][0], "shape": list(getattr(t, "shape", t.values.shape)), "data_offsets": [begin, len(data)]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + data

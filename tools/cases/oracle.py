@@ -12,7 +12,7 @@ import numpy as np
 # ---------------------------------------------------------------------------------------------- tensors and types
 
 # Name in the file, and how numpy stores it.
-STORED = {"f32": ("F32", "<f4"), "bf16": ("BF16", "<u2"), "f16": ("F16", "<f2"), "i32": ("I32", "<i4")}
+STORED = {"f32": ("F32", "<f4"), "bf16": ("BF16", "<u2"), "f16": ("F16", "<f2"), "i32": ("I32", "<i4"), "u8": ("U8", "u1")}
 
 
 class Tensor:

@@ -7,6 +7,7 @@
 
 #include "conclave/registry.hpp"
 #include "cpu/dense.hpp"
+#include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
 #include "experts/batched_input.hpp"
 #include "experts/plain_experts.hpp"
@@ -31,7 +32,9 @@ class Batched final : public PlainExperts<ModularExperts> {
     ExpertsBuffers buffers;
     buffers.workspace13 = arena.take(DType::f32, {num_tokens, w13_rows()});
     buffers.workspace2 = arena.take(DType::f32, {num_tokens, moe().intermediate_size});
-    buffers.scratch = arena.take(DType::u8, {0});
+    // Quantised activations are f32 that went through their codes.
+    const std::int64_t inputs = problem().quant.activations == QuantKey::none ? 0 : num_tokens * hidden_size();
+    buffers.scratch = arena.take(DType::u8, {bytes_of(DType::f32, inputs)});
     buffers.output = arena.take(DType::f32, {num_local_experts(problem()), num_tokens, hidden_size()});
     return buffers;
   }
@@ -61,15 +64,31 @@ class Batched final : public PlainExperts<ModularExperts> {
   void run_expert(const PlainWeights& weights, std::int64_t e, const ConstTensorView& x, const ExpertsBuffers& buffers,
                   const TensorView& output, Executor& executor) const {
     const std::int64_t rows = x.size(0);
+    const quant::ActivationQuantiser& quantiser = weights.activations();
     const TensorView product = buffers.workspace13.narrow(0, 0, rows);
     const TensorView inner = buffers.workspace2.narrow(0, 0, rows);
-    cpu::dense(x, weights.w13().at(e), bias_of(weights.w13_bias(), e), product, executor);
+    cpu::dense(quantiser ? quantised(weights, e, x, buffers) : x, weights.w13().at(e), bias_of(weights.w13_bias(), e),
+               product, executor);
     cpu::parallel_for(executor, rows, kRowsWorthThreads, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t row = begin; row < end; ++row)
-        activate_row(activation(), moe().w13_layout, product.at(row).as<float>(), inner.at(row).as<float>(),
-                     moe().intermediate_size);
+      for (std::int64_t row = begin; row < end; ++row) {
+        auto* y = inner.at(row).as<float>();
+        activate_row(activation(), moe().w13_layout, product.at(row).as<float>(), y, moe().intermediate_size);
+        quantiser.round_trip(y, moe().intermediate_size, weights.a2_scale(e));
+      }
     });
     cpu::dense(inner, weights.w2().at(e), bias_of(weights.w2_bias(), e), output, executor);
+  }
+
+  /// The rows of one expert as they come out of their codes.
+  ConstTensorView quantised(const PlainWeights& weights, std::int64_t e, const ConstTensorView& x,
+                            const ExpertsBuffers& buffers) const {
+    const TensorView out(buffers.scratch.data, DType::f32, {x.size(0), hidden_size()});
+    for (std::int64_t row = 0; row < x.size(0); ++row) {
+      auto* y = out.at(row).as<float>();
+      cpu::load_row_f32(x.at(row), y);
+      weights.activations().round_trip(y, hidden_size(), weights.a1_scale(e));
+    }
+    return out;
   }
 
   static std::optional<ConstTensorView> bias_of(const Tensor& bias, std::int64_t e) {
@@ -81,6 +100,16 @@ class Batched final : public PlainExperts<ModularExperts> {
   static constexpr std::int64_t kRowsWorthThreads = 4;
 };
 
+/// It never sees more than one expert's rows, so a scale over all of them is out of its reach.
+Support supports_naive(const Problem& problem) {
+  if (quant::spans_the_batch(problem.quant.activations))
+    return Support::no(
+        fmt::format("quantisation of activations {}: one scale for the whole batch, it goes expert by "
+                    "expert",
+                    name_of(problem.quant.activations)));
+  return supports_all_on_cpu(problem);
+}
+
 }  // namespace
 }  // namespace experts::naive
 
@@ -91,7 +120,7 @@ Entry<Experts> experts_naive_batched() {
   const std::string name = "experts/naive_batched";
   return {.name = name,
           .format = ActivationFormat::batched_experts,
-          .supports = experts::supports_all_unquantized_on_cpu,
+          .supports = experts::naive::supports_naive,
           .make = [name](const PartContext& context) -> std::unique_ptr<Experts> {
             return std::make_unique<experts::naive::Batched>(name, context.problem);
           }};

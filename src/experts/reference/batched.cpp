@@ -39,17 +39,21 @@ class Batched final : public PlainExperts<ModularExperts> {
     check_hidden_states(input.hidden_states, 3);
     const std::span<const std::int32_t> counts = batched_counts(input, weights, buffers.output);
     RowRunner runner(moe(), activation(), weights, row_buffers(buffers, moe(), buffers.scratch.data), *stream.executor);
-    for (std::int64_t e = 0; e < buffers.output.size(0); ++e) {
-      const std::int64_t valid = valid_rows(counts, weights, e, buffers.output.size(1));
-      for (std::int64_t row = 0; row < buffers.output.size(1); ++row) {
-        auto* output = buffers.output.at(e).at(row).as<float>();
-        if (row < valid) {
-          runner.add({.input = input.hidden_states.at(e).at(row).data, .expert = e, .output = output});
-        } else {
-          std::fill_n(output, hidden_size(), 0.0f);
+    const auto add_rows = [&] {
+      for (std::int64_t e = 0; e < buffers.output.size(0); ++e) {
+        const std::int64_t valid = valid_rows(counts, weights, e, buffers.output.size(1));
+        for (std::int64_t row = 0; row < buffers.output.size(1); ++row) {
+          auto* output = buffers.output.at(e).at(row).as<float>();
+          if (row < valid) {
+            runner.add({.input = input.hidden_states.at(e).at(row).data, .expert = e, .output = output});
+          } else {
+            std::fill_n(output, hidden_size(), 0.0f);
+          }
         }
       }
-    }
+    };
+    runner.measure(add_rows);
+    add_rows();
     runner.flush();
   }
 
@@ -68,7 +72,7 @@ Entry<Experts> experts_reference_batched() {
   const std::string name = "experts/reference_batched";
   return {.name = name,
           .format = ActivationFormat::batched_experts,
-          .supports = experts::supports_all_unquantized_on_cpu,
+          .supports = experts::supports_all_on_cpu,
           .make = [name](const PartContext& context) -> std::unique_ptr<Experts> {
             return std::make_unique<experts::reference::Batched>(name, context.problem);
           }};

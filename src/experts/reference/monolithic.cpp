@@ -61,10 +61,17 @@ class Monolithic final : public PlainExperts<MonolithicExperts> {
                              num_local);
     RowRunner runner(moe(), activation(), weights, row_buffers(buffers, moe(), scratch.input.data), *stream.executor);
     const std::int64_t wave = tokens_in_wave(num_tokens);
-    for (std::int64_t first = 0; first < num_tokens; first += wave) {
+    const auto add_wave = [&](std::int64_t first) {
       const std::int64_t last = std::min(first + wave, num_tokens);
       for (std::int64_t token = first; token < last; ++token) add_token(input, scratch, slot_of, token, first, runner);
-      runner.flush();
+      runner.flush();  // The buffers hold no more than one wave.
+      return last;
+    };
+    runner.measure([&] {
+      for (std::int64_t first = 0; first < num_tokens; first += wave) add_wave(first);
+    });
+    for (std::int64_t first = 0; first < num_tokens; first += wave) {
+      const std::int64_t last = add_wave(first);
       for (std::int64_t token = first; token < last; ++token)
         sum_token(scratch, slot_of, token, first, buffers.output.at(token));
     }
@@ -147,7 +154,7 @@ class Monolithic final : public PlainExperts<MonolithicExperts> {
 
 Support supports_monolithic(const Problem& problem) {
   return first_refusal(supports_device(problem, DeviceType::cpu), supports_gate(problem, true, true),
-                       supports_activation(problem, all_activations()), supports_unquantized(problem),
+                       supports_activation(problem, all_activations()), supports_every_quantisation(problem),
                        supports_compute_dtypes(problem), supports_parallel(problem), supports_inner_routing(problem),
                        supports_logits_dtype(problem), supports_any_shape(problem));
 }

@@ -68,11 +68,38 @@ void scale_rounded(float* x, std::int64_t n, float weight, DType dtype) {
 
 void RowRunner::flush() {
   if (count_ == 0) return;
+  const std::int64_t hidden = moe_.expert_width();
+  const std::int64_t inner = moe_.intermediate_size;
   load_inputs();
-  first_product();
-  activate();
-  second_product();
+  if (pass_ == Pass::measure_input) {
+    add_to_stats(buffers_.input, hidden);
+  } else {
+    quantise(buffers_.input, hidden, false);
+    first_product();
+    activate();
+    if (pass_ == Pass::measure_inner) {
+      add_to_stats(buffers_.inner, inner);
+    } else {
+      quantise(buffers_.inner, inner, true);
+      second_product();
+    }
+  }
   count_ = 0;
+}
+
+void RowRunner::add_to_stats(const TensorView& rows, std::int64_t width) {
+  for (std::int64_t r = 0; r < count_; ++r) stats_.add(rows.at(r).as<float>(), width);
+}
+
+void RowRunner::quantise(const TensorView& rows, std::int64_t width, bool inner) const {
+  const quant::ActivationQuantiser& quantiser = weights_.activations();
+  if (!quantiser) return;
+  for (std::int64_t r = 0; r < count_; ++r) {
+    const std::int64_t expert = rows_[static_cast<std::size_t>(r)].expert;
+    const float fixed = inner ? weights_.a2_scale(expert) : weights_.a1_scale(expert);
+    const float of_batch = inner ? inner_scale_ : input_scale_;
+    quantiser.round_trip(rows.at(r).as<float>(), width, quantiser.spans_the_batch() ? of_batch : fixed);
+  }
 }
 
 void RowRunner::load_inputs() const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// The reference arithmetic: output = w2 . act(w13 . input + b13) + b2, one row at a time, nothing rounded between.
+// The reference arithmetic: output = w2 . act(w13 . input + b13) + b2, one row at a time, nothing rounded between but
+// what quantised activations ask for: then the input and act(...) go through their codes.
 // In: rows, each with its expert. Out: f32 rows. Products are summed in double, so that what a fast kernel is compared
 // with has no error of its own; each element is one dot product, so its bits depend on nothing but its own row.
 #pragma once
@@ -38,7 +39,7 @@ constexpr std::int64_t rows_in_wave(std::int64_t num_rows) {
   return num_rows < kWaveRows ? num_rows : kWaveRows;
 }
 
-/// Collects rows and computes them a wave at a time. Call flush() after the last.
+/// Collects rows and computes them a wave at a time. Call measure() first, and flush() after the last row.
 class RowRunner {
  public:
   RowRunner(const MoeConfig& moe, const ActivationFn& activation, const PlainWeights& weights,
@@ -51,11 +52,31 @@ class RowRunner {
   }
   void flush();
 
+  /// `add_rows()` adds every row of the call and has no other effect. Where one scale spans the batch, it is found
+  /// here, over exactly these rows, by computing them up to the point where it is needed: first for the input, then for
+  /// the value between the products. Else nothing happens.
+  template <class F>
+  void measure(F&& add_rows) {
+    if (!weights_.activations().spans_the_batch()) return;
+    for (const Pass pass : {Pass::measure_input, Pass::measure_inner}) {
+      pass_ = pass;
+      stats_ = {};
+      add_rows();
+      flush();
+      (pass == Pass::measure_input ? input_scale_ : inner_scale_) = weights_.activations().batch_scale(stats_);
+    }
+    pass_ = Pass::compute;
+  }
+
  private:
+  enum class Pass : std::uint8_t { measure_input, measure_inner, compute };
+
   void load_inputs() const;
   void first_product() const;
   void activate() const;
   void second_product() const;
+  void add_to_stats(const TensorView& rows, std::int64_t width);
+  void quantise(const TensorView& rows, std::int64_t width, bool inner) const;
 
   const MoeConfig& moe_;
   const ActivationFn& activation_;
@@ -64,6 +85,9 @@ class RowRunner {
   Executor& executor_;
   std::array<Row, kWaveRows> rows_;
   std::int64_t count_ = 0;
+  Pass pass_ = Pass::compute;
+  quant::GroupStats stats_;
+  float input_scale_ = 1.0f, inner_scale_ = 1.0f;
 };
 
 /// Takes workspace13 and workspace2 for `num_rows` rows.

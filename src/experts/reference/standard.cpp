@@ -39,16 +39,20 @@ class Standard final : public PlainExperts<ModularExperts> {
     require(slot_of.num_tokens() == input.hidden_states.size(0),
             "topk_ids: given {}, expected {} rows as hidden_states", input.topk_ids, input.hidden_states.size(0));
     RowRunner runner(moe(), activation(), weights, row_buffers(buffers, moe(), buffers.scratch.data), *stream.executor);
-    for (std::int64_t token = 0; token < slot_of.num_tokens(); ++token)
-      for (std::int64_t pick = 0; pick < slot_of.top_k(); ++pick) {
-        const std::int64_t slot = slot_of(token, pick);
-        auto* output = buffers.output.at(token).at(pick).as<float>();
-        if (slot < 0) {
-          std::fill_n(output, hidden_size(), 0.0f);
-        } else {
-          runner.add({.input = input.hidden_states.at(token).data, .expert = slot, .output = output});
+    const auto add_rows = [&] {
+      for (std::int64_t token = 0; token < slot_of.num_tokens(); ++token)
+        for (std::int64_t pick = 0; pick < slot_of.top_k(); ++pick) {
+          const std::int64_t slot = slot_of(token, pick);
+          auto* output = buffers.output.at(token).at(pick).as<float>();
+          if (slot < 0) {
+            std::fill_n(output, hidden_size(), 0.0f);
+          } else {
+            runner.add({.input = input.hidden_states.at(token).data, .expert = slot, .output = output});
+          }
         }
-      }
+    };
+    runner.measure(add_rows);
+    add_rows();
     runner.flush();
   }
 
@@ -66,7 +70,7 @@ Entry<Experts> experts_reference_standard();
 Entry<Experts> experts_reference_standard() {
   const std::string name = "experts/reference_standard";
   return {.name = name,
-          .supports = experts::supports_all_unquantized_on_cpu,
+          .supports = experts::supports_all_on_cpu,
           .make = [name](const PartContext& context) -> std::unique_ptr<Experts> {
             return std::make_unique<experts::reference::Standard>(name, context.problem);
           }};

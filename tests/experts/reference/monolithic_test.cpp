@@ -41,12 +41,12 @@ class FixedRouter final : public Router {
   Tensor ids_, weights_;
 };
 
-const std::string kName = "experts/reference_monolithic";
+const std::string kMonolithic = "experts/reference_monolithic";
 
-Tensor run(const ExpertCase& c, std::optional<Routing> captured = {}, int num_threads = 2) {
+Tensor run_monolithic(const ExpertCase& c, std::optional<Routing> captured = {}, int num_threads = 2) {
   const auto executor = make_executor(num_threads);
   const Stream stream = Stream::cpu(*executor);
-  const auto part = test::make_experts(builtin_experts(), kName, c.problem,
+  const auto part = test::make_experts(builtin_experts(), kMonolithic, c.problem,
                                        std::make_shared<FixedRouter>(c.topk_ids, c.topk_weights));
   const auto& experts = dynamic_cast<const MonolithicExperts&>(*part);
   const auto packed = experts.pack(c.weights, stream);
@@ -66,7 +66,7 @@ Tensor run(const ExpertCase& c, std::optional<Routing> captured = {}, int num_th
   return test::tensor_of(buffers.output.dtype, {num_tokens, c.moe().hidden_size}, values(buffers.output));
 }
 
-std::vector<double> expected(const ExpertCase& c) {
+std::vector<double> expected_monolithic(const ExpertCase& c) {
   return test::oracle_moe(c.moe(), c.hidden_states, c.weights, c.topk_ids, c.topk_weights, c.expert_map);
 }
 
@@ -77,7 +77,7 @@ TEST(ReferenceMonolithic, WeightsAndSumsOverPicks) {
     const ExpertCase c = make_expert_case(moe, 50, 3);
     // One rounding of the output: half a unit in the last place of its type.
     const double tolerance = dtype == DType::f32 ? 1e-6 : dtype == DType::bf16 ? 3e-3 : 4e-4;
-    EXPECT_LT(rel_error(run(c), expected(c)), tolerance) << name_of(dtype);
+    EXPECT_LT(rel_error(run_monolithic(c), expected_monolithic(c)), tolerance) << name_of(dtype);
   }
 }
 
@@ -86,14 +86,14 @@ TEST(ReferenceMonolithic, MorePicksThanRowsInAWave) {
   moe.num_experts = 90;
   moe.top_k = 71;
   const ExpertCase c = make_expert_case(moe, 3, 3);
-  EXPECT_LT(rel_error(run(c), expected(c)), 1e-6);
+  EXPECT_LT(rel_error(run_monolithic(c), expected_monolithic(c)), 1e-6);
 }
 
 TEST(ReferenceMonolithic, CapturesTheRouting) {
   const ExpertCase c = make_expert_case(small_config(), 4, 3);
   const Tensor ids = test::poisoned_tensor(DType::i64, {4, 3});
   const Tensor weights = test::poisoned_tensor(DType::f32, {4, 3});
-  run(c, Routing{ids, weights});
+  run_monolithic(c, Routing{ids, weights});
   EXPECT_EQ(values(ids), values(c.topk_ids));
   EXPECT_EQ(values(weights), values(c.topk_weights));
 }
@@ -104,10 +104,10 @@ TEST(ReferenceMonolithic, WeightsTheInputInsteadOfTheOutput) {
   moe.top_k = 1;
   moe.apply_router_weight_on_input = true;
   const ExpertCase c = make_expert_case(moe, 6, 3);
-  EXPECT_LT(rel_error(run(c), expected(c)), 1e-6);
+  EXPECT_LT(rel_error(run_monolithic(c), expected_monolithic(c)), 1e-6);
   ExpertCase on_output = c;
   on_output.problem.moe.apply_router_weight_on_input = false;
-  EXPECT_GT(rel_error(run(on_output), expected(c)), 0.1);
+  EXPECT_GT(rel_error(run_monolithic(on_output), expected_monolithic(c)), 0.1);
 }
 
 TEST(ReferenceMonolithic, RemoteEmptyAndZeroWeightTermsAreSkipped) {
@@ -120,7 +120,7 @@ TEST(ReferenceMonolithic, RemoteEmptyAndZeroWeightTermsAreSkipped) {
   c.topk_ids = test::tensor_of(DType::i32, {4, 2}, {2, 3, -1, -1, 0, -1, 2, 3});
   test::set(c.topk_weights, {3, 1}, 0.0);
   test::set(c.w2, {1, 0, 0}, NAN);  // Expert 3 yields NaN; row 3 gives it weight 0.
-  const Tensor out = run(c);
+  const Tensor out = run_monolithic(c);
   EXPECT_TRUE(std::isnan(test::at(out, {0, 0})));
   for (std::int64_t m : {1, 2})
     for (double v : values(out.view().at(m))) EXPECT_EQ(v, 0.0);
@@ -129,27 +129,27 @@ TEST(ReferenceMonolithic, RemoteEmptyAndZeroWeightTermsAreSkipped) {
 
 TEST(ReferenceMonolithic, BitsDependOnNothingButTheRow) {
   const ExpertCase whole = make_expert_case(small_config(DType::bf16), 60, 5);
-  const Tensor out = run(whole);
-  EXPECT_TRUE(test::same_bytes(out, run(whole, {}, 1)));
+  const Tensor out = run_monolithic(whole);
+  EXPECT_TRUE(test::same_bytes(out, run_monolithic(whole, {}, 1)));
   for (std::int64_t m : {0, 31, 59}) {
     ExpertCase alone = whole;
     alone.hidden_states = test::tensor_of(DType::bf16, {1, 19}, values(whole.hidden_states.view().at(m)));
     alone.topk_ids = test::tensor_of(DType::i32, {1, 3}, values(whole.topk_ids.view().at(m)));
     alone.topk_weights = test::tensor_of(DType::f32, {1, 3}, values(whole.topk_weights.view().at(m)));
-    EXPECT_TRUE(test::same_bytes(run(alone).view().at(0), out.view().at(m))) << m;
+    EXPECT_TRUE(test::same_bytes(run_monolithic(alone).view().at(0), out.view().at(m))) << m;
   }
 }
 
 TEST(ReferenceMonolithic, NothingInIsNothingOut) {
-  EXPECT_EQ(run(make_expert_case(small_config(), 0, 1)).view().numel(), 0);
+  EXPECT_EQ(run_monolithic(make_expert_case(small_config(), 0, 1)).view().numel(), 0);
 }
 
 TEST(ReferenceMonolithic, NeedsARouterAndNoZeroExperts) {
   ExpertCase c = make_expert_case(small_config(), 1, 1);
-  EXPECT_THROW(test::make_experts(builtin_experts(), kName, c.problem), Error);
+  EXPECT_THROW(test::make_experts(builtin_experts(), kMonolithic, c.problem), Error);
   c.problem.moe.zero_experts = 1;
   for (const Entry<Experts>& entry : builtin_experts()) {
-    if (entry.name != kName) continue;
+    if (entry.name != kMonolithic) continue;
     EXPECT_TRUE(entry.monolithic);
     EXPECT_THAT(entry.supports(c.problem).reason(), HasSubstr("zero_experts 1"));
   }

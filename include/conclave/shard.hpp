@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// The weights of a whole layer -> what one rank holds: some of the experts, or a slice of every expert's inner width.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "conclave/config.hpp"
+#include "conclave/expert_map.hpp"
+#include "conclave/tensor.hpp"
+#include "conclave/weights.hpp"
+
+namespace conclave {
+
+/// Views into the given weights, but for `owned`, which must live as long. give_up is not set.
+struct ShardedWeights {
+  ExpertWeights experts;
+  std::vector<Tensor> owned;  ///< Slices that no strides can describe: the gate and up halves of w13.
+};
+
+/// The range of [0, size) that `rank` of `num_ranks` holds: sizes differ by one at most, the first ones are larger.
+struct ShardRange {
+  std::int64_t begin = 0;
+  std::int64_t length = 0;
+};
+ShardRange shard_range(std::int64_t size, std::int64_t num_ranks, std::int64_t rank);
+
+/// The experts of parallel.ep_rank by parallel.placement, with their biases and scales.
+/// Then the slice of parallel.tp_rank, `moe` being the config of the whole: rows of w13 and columns of w2, quantised or
+/// not. Every rank keeps the bias of w2; the experts of the first rank add it.
+/// Throws Error naming the tensor if the cut does not fall between two groups that share a scale.
+ShardedWeights shard_weights(const MoeConfig& moe, const ExpertWeights& weights, const ParallelConfig& parallel);
+
+/// The config of one rank: intermediate sizes cut by parallel.tp_size.
+MoeConfig shard_config(const MoeConfig& moe, const ParallelConfig& parallel);
+
+/// The map of parallel.ep_rank as a tensor i32 [num_weight_experts], which LayerWeights and kernels take.
+Tensor expert_map_tensor(const MoeConfig& moe, const ParallelConfig& parallel);
+
+}  // namespace conclave
