@@ -149,8 +149,8 @@ TEST_P(ScaledParts, BitwiseRepeatAndBatchInvariance) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Parts, ScaledParts, testing::ValuesIn(rows_of_parts()), [](const auto& info) {
-  return info.param.part.substr(12) + "_" + std::string(name_of(info.param.key));
+INSTANTIATE_TEST_SUITE_P(Parts, ScaledParts, testing::ValuesIn(rows_of_parts()), [](const auto& row) {
+  return row.param.part.substr(12) + "_" + std::string(name_of(row.param.key));
 });
 
 TEST(ScaledPartsList, EveryWeightOnlyKeyHasAFastPart) {
