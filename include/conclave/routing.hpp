@@ -56,7 +56,7 @@ struct RoutingConfig {
   RoutingMethod method = RoutingMethod::default_;
   Scoring scoring = Scoring::softmax;
   bool score_after_topk = false;
-  bool has_bias = false;    ///< e_score_correction_bias [E] takes part in the choice.
+  bool has_bias = false;  ///< e_score_correction_bias [E] takes part in the choice.
   /// ids come from a table [vocabulary, k] indexed by token id; weights still from scores. Refused beside has_bias.
   bool hash_table = false;
   std::int64_t num_expert_group = 1;
