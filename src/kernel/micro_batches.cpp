@@ -48,7 +48,10 @@ class Ring {
     for (MicroContext& c : contexts) c.stack = c.allocator.allocate();
   }
   ~Ring() {
-    for (MicroContext& c : contexts) c.allocator.deallocate(c.stack);
+    for (MicroContext& c : contexts) {
+      forget_stack(static_cast<const char*>(c.stack.sp) - c.stack.size, c.stack.size);
+      c.allocator.deallocate(c.stack);
+    }
   }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;

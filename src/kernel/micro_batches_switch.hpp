@@ -17,6 +17,7 @@ extern "C" {
 void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, std::size_t size) __attribute__((weak));
 void __sanitizer_finish_switch_fiber(void* fake_stack, const void** old_bottom, std::size_t* old_size)
     __attribute__((weak));
+void __asan_unpoison_memory_region(void const volatile* address, std::size_t size) __attribute__((weak));
 void* __tsan_get_current_fiber() __attribute__((weak));
 void* __tsan_create_fiber(unsigned flags) __attribute__((weak));
 void __tsan_destroy_fiber(void* fiber) __attribute__((weak));
@@ -32,6 +33,12 @@ struct StackNote {
   void* fake = nullptr;  ///< AddressSanitizer's shadow of the frames.
   void* tsan = nullptr;
 };
+
+/// Before the stack goes back to the system: frames that a fiber left for good stay marked, and whatever is mapped to
+/// the same address next would look like them.
+inline void forget_stack(const void* bottom, std::size_t size) noexcept {
+  if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(bottom, size);
+}
 
 /// Before leaving `from` for `to`; `ends`: `from` is never entered again.
 inline void before_switch(StackNote& from, const StackNote& to, bool ends = false) noexcept {
