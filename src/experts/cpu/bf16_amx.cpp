@@ -175,6 +175,7 @@ struct Bf16Amx : Avx512 {
   /// 256 rows: 256 KiB for a block of k, in an L2 of 2 MiB. The unit is so fast that fewer rows for each read of the
   /// weights would leave it waiting for DRAM.
   static constexpr std::int64_t kBlockTiles = 8;
+  static constexpr std::int64_t kSumTiles = 64;
 
   static void store_source(Source* p, Vec v) { store_bf16(p, v); }
   static void store_input(Source* p, Vec v) { store_bf16(p, v); }

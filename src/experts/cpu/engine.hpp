@@ -110,6 +110,7 @@ struct Engine {
   const ScaledFormat* scaled;     ///< Null: unquantised weights.
   std::int64_t row_tile, row_quantum;
   std::int64_t block_tiles;  ///< Row tiles of one task; what they need stays in the L2 cache.
+  std::int64_t sum_tiles;    ///< Register tiles (row tiles x panels) whose sums one blocked task keeps on the stack.
   std::int64_t panel_columns;
   std::int64_t weight_group;
   std::int64_t k_step, k_block;
@@ -120,8 +121,5 @@ struct Engine {
   void (*second_product)(const ProductTask& task, const RowTarget& target);
   void (*combine)(const CombineTask& task);
 };
-
-/// Register tiles (row tiles x panels) whose sums one blocked task keeps: 24 KiB (AVX2) to 256 KiB (AMX) on the stack.
-inline constexpr std::int64_t kMaxSumTiles = 64;
 
 }  // namespace conclave::experts::grouped

@@ -142,7 +142,7 @@ ProductGrid grid_of(const Engine& engine, Assignment& assignment, std::int64_t n
   const std::int64_t block_tiles = std::min(engine.block_tiles, tiles_of(engine, assignment.max_rows).count());
   const std::int64_t enough = 8 * std::int64_t{num_threads};
   std::int64_t group = 16;
-  while (group * block_tiles > kMaxSumTiles) group /= 2;
+  while (group * block_tiles > engine.sum_tiles) group /= 2;
   for (;; group /= 2) {
     const std::int64_t units = assignment.count_units(
         [&](const ExpertRows& e) { return ceil_div(num_panels, group) * blocks_of(engine, e.rows); });

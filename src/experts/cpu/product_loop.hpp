@@ -4,8 +4,8 @@
 // In: a task (some row tiles of one expert x some panels). Out: its sums, handed tile by tile to `finish`. Two orders
 // of the same additions:
 //   stream   one row tile: the weights are read once, from memory, and every sum stays in registers over all of k
-//   blocked  several row tiles: a block of k of one panel (16 to 32 KiB) stays in L1 while all tiles pass over it, the
-//            rows' block stays in L2 for the group's panels, and sums wait in between in a buffer
+//   blocked  several row tiles: a block of k of one panel (8 to 32 KiB) stays in L1 or L2 while all tiles pass over it,
+//            the rows' block stays in L2 for the group's panels, and sums wait in between in a buffer
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,24 @@ struct ProductLoop {
     }
   }
 
+  /// A tile of a blocked task: worked out once, because tiles are found by division, and a division for each block of
+  /// each panel took a twentieth of the time of the products.
+  struct BlockTile {
+    const Input* inputs;
+    std::int64_t rows;
+    Multiply<Kernel> multiply;
+    Ahead ahead;  ///< Without its addresses.
+  };
+
+  /// What a tile fetches while it passes over a block: of the next block, the share of one tile among all, rounded up
+  /// so that no line is left out; of its own inputs for the next k, the share of one panel among all.
+  BlockTile block_tile(std::int64_t t, std::int64_t num_tiles) const {
+    const std::int64_t rows = tiles.padded(t);
+    return {inputs(t), rows, Kernels<Part>::blocked(rows),
+            Ahead{nullptr, (Kernel::kStepBytes + num_tiles - 1) / num_tiles, nullptr,
+                  rows * Part::kStep * std::int64_t{sizeof(Input)} / task.num_panels}};
+  }
+
   /// What is multiplied after block `k` of panel `p`: the next panel's, the first panel's next, or another task's.
   const char* next_block(std::int64_t p, std::int64_t k) const {
     if (p + 1 < task.num_panels) return reinterpret_cast<const char*>(panel(p + 1) + Kernel::offset(k));
@@ -87,40 +105,39 @@ struct ProductLoop {
     return static_cast<const char*>(task.next);
   }
 
-  /// What tile `t` fetches while it passes over block `k` of panel `p`: of the next block, the share of one tile among
-  /// all; of its own inputs for the next k, the share of one panel among all.
-  Ahead ahead(std::int64_t p, std::int64_t t, std::int64_t k) const {
-    const std::int64_t num_tiles = task.tile_end - task.tile_begin;
-    const std::int64_t num_steps = depth(k) / Part::kStep;
-    // Without a next block or k, what is in the cache already.
-    Ahead ahead{reinterpret_cast<const char*>(panel(p) + Kernel::offset(k)), 0,
-                reinterpret_cast<const char*>(inputs(task.tile_begin + t)), 0};
-    if (const char* next = next_block(p, k); next != nullptr) {
-      ahead.weight_step = Kernel::kStepBytes / num_tiles;
-      ahead.weights = next + t * ahead.weight_step * num_steps;
-    }
-    if (k + Part::kBlock < task.k) {
-      const std::int64_t rows = tiles.padded(task.tile_begin + t);
-      ahead.input_step = rows * Part::kStep * std::int64_t{sizeof(Input)} / task.num_panels;
-      ahead.inputs += (k + Part::kBlock) * rows * std::int64_t{sizeof(Input)} + p * ahead.input_step * num_steps;
-    }
-    return ahead;
-  }
-
   std::int64_t depth(std::int64_t k) const { return task.k - k < Part::kBlock ? task.k - k : Part::kBlock; }
+
+  /// Block `k` of panel `p` times every tile.
+  void multiply_block(const BlockTile* block, std::int64_t num_tiles, std::int64_t p, std::int64_t k,
+                      float* sums) const {
+    const Weight* weights = panel(p) + Kernel::offset(k);
+    const std::int64_t num_steps = depth(k) / Part::kStep;
+    const char* next = next_block(p, k);
+    const bool more_inputs = k + Part::kBlock < task.k;
+    for (std::int64_t t = 0; t < num_tiles; ++t) {
+      const BlockTile& tile = block[t];
+      const Input* from = tile.inputs + k * tile.rows;
+      Ahead ahead = tile.ahead;
+      // Without a next block or k, what is in the cache already.
+      if (next == nullptr) ahead.weight_step = 0;
+      if (!more_inputs) ahead.input_step = 0;
+      ahead.weights =
+          next == nullptr ? reinterpret_cast<const char*>(weights) : next + t * ahead.weight_step * num_steps;
+      ahead.inputs = reinterpret_cast<const char*>(from + (more_inputs ? Part::kBlock * tile.rows : 0)) +
+                     p * ahead.input_step * num_steps;
+      tile.multiply(from, weights, panel_stride, depth(k), sums + t * kTileSums, k > 0, ahead);
+    }
+  }
 
   template <class Finish>
   void blocked(const Finish& finish) const {
-    alignas(64) float sums[kMaxSumTiles * kTileSums];
+    alignas(64) float sums[Part::kSumTiles * kTileSums];
+    BlockTile block[Part::kBlockTiles];
     const std::int64_t num_tiles = task.tile_end - task.tile_begin;
+    for (std::int64_t t = 0; t < num_tiles; ++t) block[t] = block_tile(task.tile_begin + t, num_tiles);
     for (std::int64_t k = 0; k < task.k; k += Part::kBlock)
       for (std::int64_t p = 0; p < task.num_panels; ++p)
-        for (std::int64_t t = 0; t < num_tiles; ++t) {
-          const std::int64_t rows = tiles.padded(task.tile_begin + t);
-          Kernels<Part>::blocked(rows)(inputs(task.tile_begin + t) + k * rows, panel(p) + Kernel::offset(k),
-                                       panel_stride, depth(k), sums + (p * num_tiles + t) * kTileSums, k > 0,
-                                       ahead(p, t, k));
-        }
+        multiply_block(block, num_tiles, p, k, sums + p * num_tiles * kTileSums);
     for (std::int64_t p = 0; p < task.num_panels; ++p)
       for (std::int64_t t = 0; t < num_tiles; ++t)
         finish(sums + (p * num_tiles + t) * kTileSums, task.tile_begin + t, p);

@@ -22,6 +22,7 @@ struct ScaledPart : Element {
   /// 8 or 16 KiB of codes in L1, beside 12 KiB of a tile's rows: codes are small, so k may be longer than for floats.
   static constexpr std::int64_t kBlock = 512;
   static constexpr std::int64_t kBlockTiles = 16;
+  static constexpr std::int64_t kSumTiles = kSumTilesOf<Element>;
   static_assert(kBlock % Kernel::kFormat.group == 0);
 
   static void store_input(float* p, typename Element::Vec v) { Element::store(p, v); }
@@ -85,6 +86,7 @@ constexpr Engine make_scaled_engine(ScaledLabel label) {
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,
+      .sum_tiles = Part::kSumTiles,
       .panel_columns = Kernel::kPanel,
       .weight_group = Kernel::kWeightGroup,
       .k_step = Kernel::kFormat.group,

@@ -7,7 +7,7 @@
 // An element derives from its registers (simd_<isa>.hpp) and has
 //   Source, Weight, Input           how activations, packed weights and packed rows are stored
 //   kWeightGroup, kSteps            values of k side by side in a panel, and instructions that they take
-//   kBlock                          values of k that a block of a panel holds: 16 (L1 of 32 KiB) or 32 KiB (48 KiB)
+//   kBlock                          values of k that a block of a panel holds: 16 or 32 KiB, from L1 or L2
 //   input, weight<Step>, product    operands from memory, and the instruction
 //   load_source, store_source, store_input
 #pragma once
@@ -29,6 +29,7 @@ struct VectorPart : Element {
   static constexpr std::int64_t kStep = Kernel::kWeightGroup;
   /// 96 or 192 rows: a block of k of them takes 100 to 400 KiB of L2, and weights are read again for each block.
   static constexpr std::int64_t kBlockTiles = 16;
+  static constexpr std::int64_t kSumTiles = kSumTilesOf<Element>;
 };
 
 /// What a part is called, and on what it runs.
@@ -63,6 +64,7 @@ constexpr Engine make_engine(Label label) {
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,
+      .sum_tiles = Part::kSumTiles,
       .panel_columns = Kernel::kPanel,
       .weight_group = Kernel::kWeightGroup,
       .k_step = Part::kStep,

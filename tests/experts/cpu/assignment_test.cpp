@@ -105,6 +105,7 @@ TEST(ProductGrid, OneHotExpertMakesWorkForEveryThread) {
   engine.row_tile = 6;
   engine.row_quantum = 1;
   engine.block_tiles = 16;
+  engine.sum_tiles = 64;
   const std::int64_t tokens = 512;
   std::vector<double> list(static_cast<std::size_t>(tokens), 3.0);
   list[0] = 1;
@@ -122,6 +123,7 @@ TEST(ProductGrid, OneTilePerExpertIsDecode) {
   engine.row_tile = 6;
   engine.row_quantum = 1;
   engine.block_tiles = 16;
+  engine.sum_tiles = 64;
   const Tensor ids = tensor_of(DType::i32, {6, 1}, {0, 0, 0, 0, 0, 0});
   const Tensor weights = tensor_of(DType::f32, {6, 1}, {1, 1, 1, 1, 1, 1});
   Filled f = fill(ids, weights, 2);
