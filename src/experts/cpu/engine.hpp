@@ -23,11 +23,14 @@ namespace conclave::experts::grouped {
 
 /// Some rows of one expert times some panels of one of its matrices.
 struct ProductTask {
-  const void* inputs;  ///< The expert's packed rows, from its first.
-  const void* panels;  ///< The first panel of the task.
-  const void* next;    ///< Panels that the thread will need after this task, to be fetched meanwhile; null: none.
-  const float* bias;   ///< [num_panels][panel_columns] in the order of the panel's columns; null: none.
-  std::int64_t k;      ///< Padded.
+  const void* inputs;       ///< The expert's packed rows, from its first.
+  const void* panels;       ///< The first panel of the task.
+  const void* next;         ///< Panels that the thread will need after this task, to be fetched meanwhile; null: none.
+  const float* bias;        ///< [num_panels][panel_columns] in the order of the panel's columns; null: none.
+  const float* row_scales;  ///< Of the expert's rows, from its first. Integers only, like the next two.
+  const float* column_scales;       ///< [num_panels][panel_columns]
+  const std::int32_t* column_sums;  ///< [num_panels][panel_columns]: of the column's codes
+  std::int64_t k;                   ///< Padded.
   std::int64_t num_panels;
   std::int64_t rows;  ///< Of the expert, not of the task.
   std::int64_t tile_begin, tile_end;
@@ -38,7 +41,7 @@ struct ActivationTarget {
   const ActivationFn* fn;
   /// For the activations that a kernel has no vector form of. `up` is ignored where there is no gate.
   float (*scalar)(const ActivationFn& fn, float gate, float up);
-  void* to;                          ///< The expert's rows of the second product's input.
+  void* to;                          ///< The expert's rows of the second product's input; integers: f32 rows.
   std::int64_t first_panel;          ///< Index of the task's first panel in the matrix.
   std::int64_t intermediate_size;    ///< Columns from here on are stored as zeros,
   std::int64_t padded_intermediate;  ///< and from here on not at all.
@@ -58,11 +61,12 @@ struct PackRowsTask {
   const void* hidden_states;
   DType dtype;                ///< Of the hidden states.
   std::int64_t row_stride;    ///< In elements.
-  const std::int32_t* pairs;  ///< token * top_k + pick, for each valid row.
+  const std::int32_t* pairs;  ///< token * top_k + pick, for each valid row; null: row r is row r of hidden_states.
   std::int64_t top_k;
   std::int64_t valid_rows, padded_rows;
   std::int64_t num_columns, k;
   void* to;
+  float* scales;  ///< [valid_rows] of the codes that the rows become. Integers only.
 };
 
 /// Rows of one token -> some columns of its output.
@@ -99,6 +103,14 @@ struct ScaledFormat {
   }
 };
 
+/// Rows of int8 codes times weights of int8 codes, summed exactly in int32 and then multiplied by one scale of the row
+/// and one of the column.
+struct IntegerFormat {
+  std::span<const QuantKey> weights;
+  QuantKey activations;
+  std::int64_t max_k;  ///< Above it a sum may not fit.
+};
+
 struct Engine {
   const char* name;  ///< As registered.
   const char* unit;  ///< For reports: the instruction set and what it multiplies.
@@ -107,7 +119,8 @@ struct Engine {
   std::span<const DType> dtypes;  ///< Of activations, in and out.
   DType weight_dtype;             ///< Of the packed weights; u8 for codes.
   bool widens_weights;            ///< Accepts bf16 and f16 weights, converted when packed.
-  const ScaledFormat* scaled;     ///< Null: unquantised weights.
+  const ScaledFormat* scaled;     ///< Null: weights are not decoded in registers.
+  const IntegerFormat* integers;  ///< Null: products of floats.
   std::int64_t row_tile, row_quantum;
   std::int64_t block_tiles;  ///< Row tiles of one task; what they need stays in the L2 cache.
   std::int64_t sum_tiles;    ///< Register tiles (row tiles x panels) whose sums one blocked task keeps on the stack.

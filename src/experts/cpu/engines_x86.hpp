@@ -17,6 +17,8 @@ extern const Engine kF16Avx512;
 extern const Engine kF16Avx2;
 extern const Engine kF32Avx512;
 extern const Engine kF32Avx2;
+extern const Engine kInt8Int8Avx512Vnni;
+extern const Engine kInt8Int8Avx2;
 extern const Engine kInt8Avx512;
 extern const Engine kInt8Avx2;
 extern const Engine kFp8Avx512;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "experts/cpu/engine.hpp"
 #include "experts/cpu/product_loop.hpp"
@@ -15,11 +16,17 @@
 namespace conclave::experts::grouped {
 namespace {
 
+/// Sums are integers (integer_part.hpp): they become numbers here, and the activation stays one until a row is whole.
+template <class Part>
+concept SumsIntegers = requires {
+  Part::kInputOffset;
+};
+
 template <class Part>
 struct Epilogues {
   using Kernel = typename Part::Kernel;
   using Simd = typename Part::Simd;
-  using Input = typename Kernel::Input;
+  using Input = std::conditional_t<SumsIntegers<Part>, float, typename Kernel::Input>;
   using Vec = typename Simd::Vec;
   static constexpr std::int64_t kLanes = Simd::kLanes;
   static constexpr std::int64_t kPanel = Kernel::kPanel;
@@ -54,13 +61,31 @@ struct Epilogues {
     }
   }
 
+  /// The same as rows: each waits for the others' columns before it can become codes.
+  static void store_rows(const ActivationTarget& target, const Input (&values)[Part::kRowTile][kLanes],
+                         std::int64_t first_row, std::int64_t valid, std::int64_t column) {
+    const std::int64_t left = target.intermediate_size - column;
+    for (std::int64_t r = 0; r < valid; ++r) {
+      Input* to = static_cast<Input*>(target.to) + (first_row + r) * target.padded_intermediate + column;
+      for (std::int64_t j = 0; j < kLanes && j < left; ++j) to[j] = values[r][j];
+    }
+  }
+
+  static void to_numbers(const ProductTask& task, float* sums, std::int64_t first_row, std::int64_t valid,
+                         std::int64_t p) {
+    if constexpr (SumsIntegers<Part>)
+      Part::to_numbers(sums, valid, task.row_scales + first_row, task.column_scales + p * kPanel,
+                       task.column_sums + p * kPanel);
+  }
+
   static void first_product(const ProductTask& task, const ActivationTarget& target) {
     const ProductLoop<Part> loop{task};
     const bool gated = target.fn->gated;
     const std::int64_t width = gated ? kLanes : kPanel;
-    loop.run([&](const float* sums, std::int64_t t, std::int64_t p) {
+    loop.run([&](float* sums, std::int64_t t, std::int64_t p) {
       const std::int64_t rows = loop.tiles.padded(t);
       const std::int64_t valid = loop.tiles.valid(t);
+      to_numbers(task, sums, loop.tiles.begin(t), valid, p);
       Input* tile = static_cast<Input*>(target.to) + loop.tiles.begin(t) * target.padded_intermediate;
       const std::int64_t begin = (target.first_panel + p) * width;
       alignas(64) Input values[Part::kRowTile][kLanes] = {};
@@ -71,8 +96,13 @@ struct Epilogues {
           const float* x = sums + r * kPanel + v;
           activate_lanes(target, biased(x, bias), gated ? biased(x + kLanes, up_bias) : Simd::set(0.0f), values[r]);
         }
-        store_inputs(target, values, tile, valid, rows, begin + v);
+        if constexpr (SumsIntegers<Part>) {
+          store_rows(target, values, loop.tiles.begin(t), valid, begin + v);
+        } else {
+          store_inputs(target, values, tile, valid, rows, begin + v);
+        }
       }
+      if constexpr (SumsIntegers<Part>) return;
       // The last panel may end before the padding does (k_step of AMX is two panels of gate and up).
       if (begin + width < target.intermediate_size) return;
       for (std::int64_t k = begin + width; k < target.padded_intermediate; k += kLanes)
@@ -82,7 +112,8 @@ struct Epilogues {
 
   static void second_product(const ProductTask& task, const RowTarget& target) {
     const ProductLoop<Part> loop{task};
-    loop.run([&](const float* sums, std::int64_t t, std::int64_t p) {
+    loop.run([&](float* sums, std::int64_t t, std::int64_t p) {
+      to_numbers(task, sums, loop.tiles.begin(t), loop.tiles.valid(t), p);
       const std::int64_t column = target.first_column + p * kPanel;
       const std::int64_t left = target.num_columns - column;
       const float* bias = task.bias == nullptr ? nullptr : task.bias + p * kPanel;

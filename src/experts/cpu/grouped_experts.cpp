@@ -31,6 +31,7 @@ class GroupedExperts final : public ModularExperts {
 
   const std::string& name() const noexcept override { return name_; }
   bool supports_expert_map() const noexcept override { return true; }
+  bool expects_unquantized_inputs() const noexcept override { return engine_.integers != nullptr; }
   ExpertOutputKind output_kind() const noexcept override { return ExpertOutputKind::reduced; }
   WeightAndReduceKind finalize_weight_and_reduce() const noexcept override { return WeightAndReduceKind::no_op; }
 
@@ -54,6 +55,25 @@ class GroupedExperts final : public ModularExperts {
   std::int64_t hidden_size() const noexcept { return problem_.moe.expert_width(); }
   void check(const ExpertsInput& input, const ExpertsBuffers& buffers) const;
 
+  /// A workspace: rows as the engine packs them, then their scales, then the floats that they were made from; the last
+  /// two with integers only.
+  struct PackedRows {
+    std::int64_t scales;       ///< Offset.
+    std::int64_t bytes;        ///< Of rows and scales.
+    std::int64_t float_bytes;  ///< Of the floats behind them.
+  };
+  PackedRows packed_rows(std::int64_t num_rows, std::int64_t width) const {
+    constexpr std::int64_t kLine = 64;
+    const std::int64_t k = round_up(width, engine_.k_step);
+    const std::int64_t codes = num_rows * k * engine_.input_bytes;
+    if (engine_.integers == nullptr) return {codes, codes, 0};
+    const std::int64_t scales = round_up(codes, kLine);
+    return {scales, round_up(scales + 4 * num_rows, kLine), 4 * num_rows * k};
+  }
+  std::int64_t max_rows(std::int64_t num_pairs) const {
+    return num_pairs + (engine_.row_quantum - 1) * std::min(num_pairs, moe().num_weight_experts());
+  }
+
   const Engine& engine_;
   std::string name_;
   Problem problem_;
@@ -65,15 +85,15 @@ ExpertsBuffers GroupedExperts::take_buffers(Arena& arena, std::int64_t num_token
   require(num_pairs <= INT32_MAX, "{}: {} tokens x {} slots, expected at most {} pairs", name_, num_tokens,
           moe().num_slots(), INT32_MAX);
   const std::int64_t num_experts = moe().num_weight_experts();
-  const std::int64_t num_rows = num_pairs + (engine_.row_quantum - 1) * std::min(num_pairs, num_experts);
-  const DType input_dtype = engine_.input_bytes == 4 ? DType::f32 : moe().dtype;
-  const std::int64_t input_bytes = num_rows * round_up(hidden_size(), engine_.k_step) * engine_.input_bytes;
+  const std::int64_t num_rows = max_rows(num_pairs);
   const std::int64_t row_bytes = num_pairs * round_up(hidden_size(), kRowAlignment) * std::int64_t{sizeof(float)};
+  const PackedRows inputs = packed_rows(num_rows, hidden_size());
+  const PackedRows activations = packed_rows(num_rows, moe().intermediate_size);
 
   ExpertsBuffers buffers;
   // Packed inputs die with the first product, before rows of the second exist.
-  buffers.workspace13 = arena.take(DType::u8, {std::max(input_bytes, row_bytes)});
-  buffers.workspace2 = arena.take(input_dtype, {num_rows, round_up(moe().intermediate_size, engine_.k_step)});
+  buffers.workspace13 = arena.take(DType::u8, {std::max(inputs.bytes, row_bytes)});
+  buffers.workspace2 = arena.take(DType::u8, {activations.bytes + activations.float_bytes});
   buffers.output = arena.take(moe().dtype, {num_tokens, hidden_size()});
   Arena measure = Arena::measuring();
   Assignment::take(measure, num_pairs, num_experts);
@@ -116,6 +136,12 @@ void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packe
   Assignment assignment = Assignment::take(scratch, num_tokens * moe().num_slots(), moe().num_weight_experts());
   assignment.fill(slot_of, input.topk_weights, input.router_weight_applied, num_local, engine_.row_quantum);
 
+  const std::int64_t num_rows = max_rows(num_tokens * moe().num_slots());
+  const PackedRows inputs = packed_rows(num_rows, hidden_size());
+  const PackedRows activations = packed_rows(num_rows, moe().intermediate_size);
+  const auto floats_at = [&](const TensorView& workspace, std::int64_t offset) {
+    return engine_.integers == nullptr ? nullptr : reinterpret_cast<float*>(workspace.as<std::byte>() + offset);
+  };
   const Call call{
       .engine = engine_,
       .moe = problem_.moe,
@@ -125,6 +151,9 @@ void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packe
       .top_k = moe().num_slots(),
       .inputs = buffers.workspace13.data,
       .activations = buffers.workspace2.data,
+      .input_scales = floats_at(buffers.workspace13, inputs.scales),
+      .activation_scales = floats_at(buffers.workspace2, activations.scales),
+      .activation_rows = floats_at(buffers.workspace2, activations.bytes),
       .rows = buffers.workspace13.as<float>(),
       .row_stride = round_up(hidden_size(), kRowAlignment),
       .output = buffers.output,
@@ -132,6 +161,7 @@ void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packe
   };
   pack_rows(call, assignment);
   first_product(call, assignment);
+  quantise_activations(call, assignment);
   second_product(call, assignment);
   combine(call, assignment);
 }
@@ -156,7 +186,7 @@ Support supports_dtypes(const Engine& engine, const Problem& problem) {
   const MoeConfig& moe = problem.moe;
   if (std::find(engine.dtypes.begin(), engine.dtypes.end(), moe.dtype) == engine.dtypes.end())
     return Support::no(fmt::format("dtype {}, it takes {}", name_of(moe.dtype), name_of(engine.dtypes.front())));
-  if (engine.scaled != nullptr) return Support::yes();
+  if (engine.scaled != nullptr || engine.integers != nullptr) return Support::yes();
   if (moe.weight_dtype == engine.weight_dtype) return Support::yes();
   if (engine.widens_weights && is_compute_dtype(moe.weight_dtype)) return Support::yes();
   return Support::no(fmt::format("weight_dtype {}, it takes {}{}", name_of(moe.weight_dtype),
@@ -164,21 +194,25 @@ Support supports_dtypes(const Engine& engine, const Problem& problem) {
                                  engine.widens_weights ? "" : " as dtype"));
 }
 
-/// Codes of one of the format's keys beside unquantised activations; or no codes at all.
+/// Codes of one of the format's keys beside activations of its key, or unquantised ones; or no codes at all.
 Support supports_keys(const Engine& engine, const Problem& problem) {
-  if (engine.scaled == nullptr) return supports_unquantized(problem);
+  if (engine.scaled == nullptr && engine.integers == nullptr) return supports_unquantized(problem);
   const QuantConfig& config = problem.quant;
-  const std::span<const QuantKey> keys = engine.scaled->keys;
-  if (config.activations == QuantKey::none && std::find(keys.begin(), keys.end(), config.weights) != keys.end()) {
-    const MoeConfig& moe = problem.moe;
+  const MoeConfig& moe = problem.moe;
+  const std::span<const QuantKey> keys = engine.integers != nullptr ? engine.integers->weights : engine.scaled->keys;
+  const QuantKey activations = engine.integers != nullptr ? engine.integers->activations : QuantKey::none;
+  if (engine.integers != nullptr && std::max(moe.expert_width(), moe.intermediate_size) > engine.integers->max_k)
+    return Support::no(fmt::format("hidden_size {}, intermediate_size {}: sums of {} products fit", moe.expert_width(),
+                                   moe.intermediate_size, engine.integers->max_k));
+  if (config.activations == activations && std::find(keys.begin(), keys.end(), config.weights) != keys.end()) {
     return first_refusal(
         quant::supports_cols(config.weights, QuantRole::weights, "hidden_size", moe.expert_width()),
         quant::supports_cols(config.weights, QuantRole::weights, "intermediate_size", moe.intermediate_size));
   }
   std::string list;
   for (const QuantKey key : keys) list += fmt::format("{}{}", list.empty() ? "" : ", ", name_of(key));
-  return Support::no(fmt::format("quantisation weights {} x activations {}, it takes {} x none",
-                                 name_of(config.weights), name_of(config.activations), list));
+  return Support::no(fmt::format("quantisation weights {} x activations {}, it takes {} x {}", name_of(config.weights),
+                                 name_of(config.activations), list, name_of(activations)));
 }
 
 Support supports(const Engine& engine, const Problem& problem) {

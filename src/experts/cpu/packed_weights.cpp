@@ -13,6 +13,7 @@
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
 #include "experts/cpu/pack_scaled.hpp"
+#include "experts/cpu/scaled_formats.hpp"
 #include "experts/cpu/source_matrix.hpp"
 #include "experts/weights_check.hpp"
 
@@ -64,7 +65,21 @@ void pack_bias(const SourceMatrix& source, const ConstTensorView& bias, const Pa
   for (std::int64_t p = 0; p < to.num_panels; ++p)
     for (std::int64_t j = 0; j < to.panel_columns; ++j) {
       const std::int64_t row = source.row(p, j);
-      to.panel_bias(expert, p)[j] = row < 0 ? 0.0f : cpu::load_element(bias.data, bias.dtype, row * bias.stride(0));
+      to.of_panel(to.bias, expert, p)[j] =
+          row < 0 ? 0.0f : cpu::load_element(bias.data, bias.dtype, row * bias.stride(0));
+    }
+}
+
+/// Scales and sums of the codes of each column, zeros where a column only pads.
+void pack_columns(const SourceMatrix& source, const ScaledSource& codes, const PackedMatrix& to, std::int64_t expert) {
+  for (std::int64_t p = 0; p < to.num_panels; ++p)
+    for (std::int64_t j = 0; j < to.panel_columns; ++j) {
+      const std::int64_t row = source.row(p, j);
+      std::int32_t sum = 0;
+      const auto* values = reinterpret_cast<const std::int8_t*>(source.address(row < 0 ? 0 : row));
+      for (std::int64_t k = 0; row >= 0 && k < source.matrix.size(1); ++k) sum += values[k];
+      to.of_panel(to.column_sums, expert, p)[j] = sum;
+      to.of_panel(to.column_scales, expert, p)[j] = row < 0 ? 0.0f : codes.scale(row, 0);
     }
 }
 
@@ -106,6 +121,8 @@ void pack_expert(const SourceMatrix& source, const ScaledSource* codes, const Pa
           pack_scaled_panel(source, *codes, p, to.k, reinterpret_cast<std::uint8_t*>(panel));
         } else if (source.engine->weight_dtype == DType::f32) {
           pack_panel(source, p, to, reinterpret_cast<float*>(panel));
+        } else if (source.engine->weight_dtype == DType::i8) {
+          pack_panel(source, p, to, reinterpret_cast<std::uint8_t*>(panel));
         } else {
           pack_panel(source, p, to, reinterpret_cast<std::uint16_t*>(panel));
         }
@@ -136,13 +153,17 @@ void GroupedWeights::take(Arena& arena, const Problem& problem) {
   const auto panels = [&](PackedMatrix& m) {
     m.panels = arena.take(DType::u8, {num_local_experts_ * m.num_panels * m.panel_bytes}).as<std::byte>();
   };
-  const auto bias = [&](PackedMatrix& m, bool wanted) {
-    if (wanted) m.bias = arena.take(DType::f32, {num_local_experts_ * m.num_panels * m.panel_columns}).as<float>();
+  const auto columns = [&]<class T>(const PackedMatrix& m, T*& to, DType dtype, bool wanted) {
+    if (wanted) to = arena.take(dtype, {num_local_experts_ * m.num_panels * m.panel_columns}).template as<T>();
   };
   panels(w13_);
   panels(w2_);
-  bias(w13_, problem.moe.has_w13_bias);
-  bias(w2_, adds_w2_bias(problem));
+  columns(w13_, w13_.bias, DType::f32, problem.moe.has_w13_bias);
+  columns(w2_, w2_.bias, DType::f32, adds_w2_bias(problem));
+  for (PackedMatrix* m : {&w13_, &w2_}) {
+    columns(*m, m->column_scales, DType::f32, engine_.integers != nullptr);
+    columns(*m, m->column_sums, DType::i32, engine_.integers != nullptr);
+  }
 }
 
 void GroupedWeights::assign(const Problem& problem, const ExpertWeights& weights, Executor& executor) {
@@ -162,6 +183,12 @@ void GroupedWeights::assign(const Problem& problem, const ExpertWeights& weights
       w13_codes.emplace(*engine_.scaled, quant::w13_matrices(moe, key, weights, e));
       w2_codes.emplace(*engine_.scaled, quant::w2_matrices(moe, key, weights, e));
     }
+    if (engine_.integers != nullptr) {
+      // Before the panels are packed: the rows are given up then.
+      const QuantKey key = problem.quant.weights;
+      pack_columns(w13, {kInt8Format, quant::w13_matrices(moe, key, weights, e)}, w13_, e);
+      pack_columns(w2, {kInt8Format, quant::w2_matrices(moe, key, weights, e)}, w2_, e);
+    }
     pack_expert(w13, w13_codes ? &*w13_codes : nullptr, w13_, e, slice, weights.give_up, executor);
     pack_expert(w2, w2_codes ? &*w2_codes : nullptr, w2_, e, slice, weights.give_up, executor);
     if (w13_.bias != nullptr) pack_bias(w13, weights.w13_bias->at(e), w13_, e);
@@ -174,9 +201,14 @@ std::vector<TensorView> GroupedWeights::expert_tensors() const {
   for (const PackedMatrix* m : {&w13_, &w2_}) {
     tensors.emplace_back(m->panels, DType::u8,
                          std::initializer_list<std::int64_t>{num_local_experts_, m->num_panels * m->panel_bytes});
-    if (m->bias != nullptr)
-      tensors.emplace_back(m->bias, DType::f32,
-                           std::initializer_list<std::int64_t>{num_local_experts_, m->num_panels * m->panel_columns});
+    const auto add_columns = [&](void* columns, DType dtype) {
+      if (columns != nullptr)
+        tensors.emplace_back(columns, dtype,
+                             std::initializer_list<std::int64_t>{num_local_experts_, m->num_panels * m->panel_columns});
+    };
+    add_columns(m->bias, DType::f32);
+    add_columns(m->column_scales, DType::f32);
+    add_columns(m->column_sums, DType::i32);
   }
   return tensors;
 }

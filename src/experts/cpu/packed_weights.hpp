@@ -19,8 +19,10 @@ namespace conclave::experts::grouped {
 
 /// One of the two matrices of all experts.
 struct PackedMatrix {
-  std::byte* panels = nullptr;  ///< [E_local][num_panels][k / weight_group][panel_columns][weight_group]
-  float* bias = nullptr;        ///< [E_local][num_panels][panel_columns], or null.
+  std::byte* panels = nullptr;          ///< [E_local][num_panels][k / weight_group][panel_columns][weight_group]
+  float* bias = nullptr;                ///< [E_local][num_panels][panel_columns], or null.
+  float* column_scales = nullptr;       ///< The same, and so is the next: integers only.
+  std::int32_t* column_sums = nullptr;  ///< Of the column's codes.
   std::int64_t num_panels = 0;
   std::int64_t panel_bytes = 0;
   std::int64_t panel_columns = 0;
@@ -29,8 +31,10 @@ struct PackedMatrix {
   std::byte* panel(std::int64_t expert, std::int64_t p) const {
     return panels + (expert * num_panels + p) * panel_bytes;
   }
-  float* panel_bias(std::int64_t expert, std::int64_t p) const {
-    return bias == nullptr ? nullptr : bias + (expert * num_panels + p) * panel_columns;
+  /// The panel's part of bias, column_scales or column_sums; null where they are.
+  template <class T>
+  T* of_panel(T* columns, std::int64_t expert, std::int64_t p) const {
+    return columns == nullptr ? nullptr : columns + (expert * num_panels + p) * panel_columns;
   }
 };
 

@@ -81,13 +81,16 @@ Piece piece_at(const Call& call, const Assignment& assignment, const ProductGrid
 }
 
 ProductTask task_of(const Call& call, const Assignment& assignment, const PackedMatrix& matrix, const void* inputs,
-                    const Piece& piece) {
+                    const float* row_scales, const Piece& piece) {
   const ExpertRows& expert = assignment.experts[piece.expert];
   return {
       .inputs = static_cast<const std::byte*>(inputs) + expert.base * matrix.k * call.engine.input_bytes,
       .panels = matrix.panel(piece.expert, piece.panel_begin),
       .next = nullptr,
-      .bias = matrix.panel_bias(piece.expert, piece.panel_begin),
+      .bias = matrix.of_panel(matrix.bias, piece.expert, piece.panel_begin),
+      .row_scales = row_scales == nullptr ? nullptr : row_scales + expert.base,
+      .column_scales = matrix.of_panel(matrix.column_scales, piece.expert, piece.panel_begin),
+      .column_sums = matrix.of_panel(matrix.column_sums, piece.expert, piece.panel_begin),
       .k = matrix.k,
       .num_panels = piece.panel_end - piece.panel_begin,
       .rows = expert.rows,
@@ -98,7 +101,8 @@ ProductTask task_of(const Call& call, const Assignment& assignment, const Packed
 
 /// run(piece, task) for every piece of one product, on all threads.
 template <class Run>
-void run_product(const Call& call, Assignment& assignment, const PackedMatrix& matrix, const void* inputs, Run&& run) {
+void run_product(const Call& call, Assignment& assignment, const PackedMatrix& matrix, const void* inputs,
+                 const float* row_scales, Run&& run) {
   if (assignment.num_rows == 0) return;
   const int num_threads = call.executor.num_threads();
   const ProductGrid grid = grid_of(call.engine, assignment, matrix.num_panels, num_threads);
@@ -113,7 +117,7 @@ void run_product(const Call& call, Assignment& assignment, const PackedMatrix& m
       next = grid.decode ? cpu::Range{} : counter.take();
       while (range.size() > 0) {
         const Piece piece = piece_of(range);
-        ProductTask task = task_of(call, assignment, matrix, inputs, piece);
+        ProductTask task = task_of(call, assignment, matrix, inputs, row_scales, piece);
         if (next.size() > 0) {
           const Piece after = piece_of(next);
           task.next = matrix.panel(after.expert, after.panel_begin);
@@ -122,6 +126,37 @@ void run_product(const Call& call, Assignment& assignment, const PackedMatrix& m
         range.begin += piece.units;
       }
       if (grid.decode) next = counter.take();
+    }
+  });
+}
+
+float* offset_or_null(float* values, std::int64_t offset) {
+  return values == nullptr ? nullptr : values + offset;
+}
+
+std::byte* input_row(const Call& call, void* inputs, std::int64_t row, std::int64_t k) {
+  return static_cast<std::byte*>(inputs) + row * k * call.engine.input_bytes;
+}
+
+/// engine.pack_rows() for every row tile; task_of_tile(expert, first row of the tile) knows all but the number of rows.
+template <class TaskOf>
+void pack_tiles(const Call& call, Assignment& assignment, std::int64_t k, TaskOf&& task_of_tile) {
+  const Engine& engine = call.engine;
+  const std::int64_t num_units =
+      assignment.count_units([&](const ExpertRows& e) { return tiles_of(engine, e.rows).count(); });
+  // A region costs a few microseconds, in which one thread packs some thousand elements.
+  constexpr std::int64_t kElementsWorthARegion = 32768;
+  const std::int64_t grain = assignment.num_rows * k < kElementsWorthARegion ? num_units : 0;
+  cpu::parallel_for(call.executor, num_units, grain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const std::int64_t a = assignment.owner_of(unit);
+      const ExpertRows& expert = assignment.experts[assignment.active[a]];
+      const RowTiles tiles = tiles_of(engine, expert.rows);
+      const std::int64_t tile = unit - assignment.units[a];
+      PackRowsTask task = task_of_tile(expert, tiles.begin(tile));
+      task.valid_rows = tiles.valid(tile);
+      task.padded_rows = tiles.padded(tile);
+      engine.pack_rows(task);
     }
   });
 }
@@ -151,63 +186,68 @@ ProductGrid grid_of(const Engine& engine, Assignment& assignment, std::int64_t n
 }
 
 void pack_rows(const Call& call, Assignment& assignment) {
-  const Engine& engine = call.engine;
   const std::int64_t k = call.weights.w13().k;
-  const std::int64_t num_units =
-      assignment.count_units([&](const ExpertRows& e) { return tiles_of(engine, e.rows).count(); });
-  // A region costs a few microseconds, in which one thread packs some thousand elements.
-  constexpr std::int64_t kElementsWorthARegion = 32768;
-  const std::int64_t grain = assignment.num_rows * k < kElementsWorthARegion ? num_units : 0;
-  cpu::parallel_for(call.executor, num_units, grain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
-    for (std::int64_t unit = begin; unit < end; ++unit) {
-      const std::int64_t a = assignment.owner_of(unit);
-      const ExpertRows& expert = assignment.experts[assignment.active[a]];
-      const RowTiles tiles = tiles_of(engine, expert.rows);
-      const std::int64_t tile = unit - assignment.units[a];
-      const std::int64_t row = tiles.begin(tile);
-      engine.pack_rows({.hidden_states = call.hidden_states.data,
+  pack_tiles(call, assignment, k, [&](const ExpertRows& expert, std::int64_t row) {
+    return PackRowsTask{.hidden_states = call.hidden_states.data,
                         .dtype = call.hidden_states.dtype,
                         .row_stride = call.hidden_states.stride(0),
                         .pairs = assignment.pairs + expert.first + row,
                         .top_k = call.top_k,
-                        .valid_rows = tiles.valid(tile),
-                        .padded_rows = tiles.padded(tile),
                         .num_columns = call.hidden_states.size(1),
                         .k = k,
-                        .to = static_cast<std::byte*>(call.inputs) + (expert.base + row) * k * engine.input_bytes});
-    }
+                        .to = input_row(call, call.inputs, expert.base + row, k),
+                        .scales = offset_or_null(call.input_scales, expert.base + row)};
+  });
+}
+
+void quantise_activations(const Call& call, Assignment& assignment) {
+  if (call.engine.integers == nullptr) return;
+  const std::int64_t k = call.weights.w2().k;
+  pack_tiles(call, assignment, k, [&](const ExpertRows& expert, std::int64_t row) {
+    return PackRowsTask{.hidden_states = call.activation_rows + (expert.base + row) * k,
+                        .dtype = DType::f32,
+                        .row_stride = k,
+                        .pairs = nullptr,
+                        .top_k = 1,
+                        .num_columns = call.moe.intermediate_size,
+                        .k = k,
+                        .to = input_row(call, call.activations, expert.base + row, k),
+                        .scales = call.activation_scales + expert.base + row};
   });
 }
 
 void first_product(const Call& call, Assignment& assignment) {
   const PackedMatrix& matrix = call.weights.w13();
   const std::int64_t padded = call.weights.w2().k;
-  run_product(call, assignment, matrix, call.inputs, [&](const Piece& piece, const ProductTask& task) {
-    const std::int64_t base = assignment.experts[piece.expert].base;
-    const ActivationTarget target{
-        .fn = &call.activation,
-        .scalar = scalar_activation,
-        .to = static_cast<std::byte*>(call.activations) + base * padded * call.engine.input_bytes,
-        .first_panel = piece.panel_begin,
-        .intermediate_size = call.moe.intermediate_size,
-        .padded_intermediate = padded,
-    };
-    call.engine.first_product(task, target);
-  });
+  run_product(call, assignment, matrix, call.inputs, call.input_scales,
+              [&](const Piece& piece, const ProductTask& task) {
+                const std::int64_t base = assignment.experts[piece.expert].base;
+                const ActivationTarget target{
+                    .fn = &call.activation,
+                    .scalar = scalar_activation,
+                    .to = call.engine.integers != nullptr ? static_cast<void*>(call.activation_rows + base * padded)
+                                                          : input_row(call, call.activations, base, padded),
+                    .first_panel = piece.panel_begin,
+                    .intermediate_size = call.moe.intermediate_size,
+                    .padded_intermediate = padded,
+                };
+                call.engine.first_product(task, target);
+              });
 }
 
 void second_product(const Call& call, Assignment& assignment) {
   const PackedMatrix& matrix = call.weights.w2();
-  run_product(call, assignment, matrix, call.activations, [&](const Piece& piece, const ProductTask& task) {
-    const RowTarget target{
-        .rows = call.rows,
-        .row_stride = call.row_stride,
-        .pairs = assignment.pairs + assignment.experts[piece.expert].first,
-        .first_column = piece.panel_begin * matrix.panel_columns,
-        .num_columns = call.moe.expert_width(),
-    };
-    call.engine.second_product(task, target);
-  });
+  run_product(call, assignment, matrix, call.activations, call.activation_scales,
+              [&](const Piece& piece, const ProductTask& task) {
+                const RowTarget target{
+                    .rows = call.rows,
+                    .row_stride = call.row_stride,
+                    .pairs = assignment.pairs + assignment.experts[piece.expert].first,
+                    .first_column = piece.panel_begin * matrix.panel_columns,
+                    .num_columns = call.moe.expert_width(),
+                };
+                call.engine.second_product(task, target);
+              });
 }
 
 void combine(const Call& call, const Assignment& assignment) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// In: an Assignment and the buffers of one call. Out: the four phases of the grouped product, each one parallel region:
-// pack the rows, first product and activation, second product, combine. How the work of a phase is cut never changes a
-// bit of its results.
+// In: an Assignment and the buffers of one call. Out: the phases of the grouped product, each one parallel region: pack
+// the rows, first product and activation, its codes where there are some, second product, combine. How the work of a
+// phase is cut never changes a bit of its results.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,11 @@ struct Call {
   const GroupedWeights& weights;
   ConstTensorView hidden_states;
   std::int64_t top_k;
-  void* inputs;             ///< Packed hidden states. Dead when `rows` comes into being: the two share workspace13.
-  void* activations;        ///< Packed result of the activation.
+  void* inputs;         ///< Packed hidden states. Dead when `rows` comes into being: the two share workspace13.
+  void* activations;    ///< Packed result of the activation.
+  float* input_scales;  ///< Of the rows of inputs. Integers only, like the next two.
+  float* activation_scales;
+  float* activation_rows;   ///< Result of the activation, [rows][padded I], before it becomes codes.
   float* rows;              ///< Second product, [M * top_k][row_stride].
   std::int64_t row_stride;  ///< A multiple of the vector length.
   TensorView output;
@@ -39,6 +42,8 @@ ProductGrid grid_of(const Engine& engine, Assignment& assignment, std::int64_t n
 
 void pack_rows(const Call& call, Assignment& assignment);
 void first_product(const Call& call, Assignment& assignment);
+/// Integers only: nothing happens elsewhere.
+void quantise_activations(const Call& call, Assignment& assignment);
 void second_product(const Call& call, Assignment& assignment);
 void combine(const Call& call, const Assignment& assignment);
 

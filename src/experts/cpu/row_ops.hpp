@@ -23,7 +23,8 @@ struct RowOps {
   static constexpr std::int64_t kGroup = Part::Kernel::kInputGroup;
 
   static const Source* row(const PackRowsTask& task, std::int64_t r) {
-    return static_cast<const Source*>(task.hidden_states) + task.pairs[r] / task.top_k * task.row_stride;
+    const std::int64_t token = task.pairs == nullptr ? r : task.pairs[r] / task.top_k;
+    return static_cast<const Source*>(task.hidden_states) + token * task.row_stride;
   }
 
   /// Reads `count` < kLanes elements and not one more.

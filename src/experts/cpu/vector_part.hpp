@@ -61,6 +61,7 @@ constexpr Engine make_engine(Label label) {
       .weight_dtype = label.dtype,
       .widens_weights = sizeof(typename Kernel::Weight) == 4,
       .scaled = nullptr,
+      .integers = nullptr,
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,

@@ -123,8 +123,9 @@ inline GroupedCase grouped_case(DType dtype, const Sizes& s, std::uint64_t seed 
 class GroupedRunner {
  public:
   GroupedRunner(const std::string& part, const GroupedCase& c, int num_threads)
+      : GroupedRunner(part_named(part), c, num_threads) {}
+  GroupedRunner(const Entry<Experts>& entry, const GroupedCase& c, int num_threads)
       : executor_(make_executor(num_threads)) {
-    const Entry<Experts> entry = part_named(part);
     const PartContext context{c.problem, nullptr};
     part_ = entry.make(context);
     packed_ = part_->pack(c.expert_weights(), stream());
