@@ -33,7 +33,11 @@ struct Int8Int8Avx2 : Avx2 {
   }
   static Vec product(Vec in, Vec w, Vec sum) {
     const __m256i pairs = _mm256_madd_epi16(_mm256_castps_si256(in), _mm256_castps_si256(w));
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), pairs));
+    __m256i added = _mm256_add_epi32(_mm256_castps_si256(sum), pairs);
+    // One product and its addition after the other. Integer additions may be reordered, and GCC would add the products
+    // of both steps to each other first, for which there are not enough registers: half the speed.
+    asm volatile("" : "+x"(added));
+    return _mm256_castsi256_ps(added);
   }
 };
 
