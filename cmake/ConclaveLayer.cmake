@@ -3,8 +3,10 @@
 #
 # conclave_layer(<folder> SOURCES ... [PRIVATE libs...]): one object library for one folder under src/.
 # conclave_parts(<folder> <Type> <part>...): the ordered list of a stage's parts, best first. Part cpu/f32_avx2 of folder
-#   experts lives in src/experts/cpu/f32_avx2.cpp, is registered as "experts/cpu_f32_avx2" and is made by
-#   `Entry<Type> conclave::parts::experts_cpu_f32_avx2()`. Instruction sets follow from the end of the name.
+#   experts lives in src/experts/cpu/f32_avx2.cpp and is registered as "experts/cpu_f32_avx2"; part naive/batched is made by
+#   `Entry<Type> conclave::parts::experts_naive_batched()`. Instruction sets follow from the end of the name.
+#   [ENGINES <namespace> <header>]: a part for an instruction set defines no entry but a constant kF32Avx2 of type Engine
+#   in this namespace of conclave; entry_of(engine), which the header declares, makes the entry of it.
 # conclave_library(): the library `conclave` made of all of them.
 
 # The flags of every target of ours, never of a consumer. Fields that designated initialisers leave out are meant to
@@ -77,24 +79,58 @@ function(conclave_isa_sources folder)
   endforeach()
 endfunction()
 
+# f32_avx2 -> kF32Avx2.
+function(conclave_constant_name stem out)
+  set(name k)
+  string(REPLACE "_" ";" words ${stem})
+  foreach(word IN LISTS words)
+    string(SUBSTRING ${word} 0 1 first)
+    string(SUBSTRING ${word} 1 -1 rest)
+    string(TOUPPER ${first} first)
+    string(APPEND name ${first}${rest})
+  endforeach()
+  set(${out} ${name} PARENT_SCOPE)
+endfunction()
+
 function(conclave_parts folder type)
+  cmake_parse_arguments(arg "" "" "ENGINES" ${ARGN})
+  set(space "")
+  set(include "")
+  set(engines "")
   set(declarations "")
   set(calls "")
-  foreach(part IN LISTS ARGN)
+  set(parts ${arg_UNPARSED_ARGUMENTS})
+  if(arg_ENGINES)
+    list(POP_FRONT arg_ENGINES space header)
+    set(parts ${arg_ENGINES})
+    set(include "#include \"${header}\"\n")
+  endif()
+  foreach(part IN LISTS parts)
     conclave_isa_flags(${part} flags)
     if(flags AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       continue()
     endif()
-    string(MAKE_C_IDENTIFIER ${folder}_${part} maker)
-    string(APPEND declarations "Entry<${type}> ${maker}();\n")
-    string(APPEND calls "  list.push_back(parts::${maker}());\n")
+    if(flags AND space)
+      get_filename_component(stem ${part} NAME)
+      conclave_constant_name(${stem} engine)
+      string(APPEND engines "extern const Engine ${engine};\n")
+      string(APPEND calls "  list.push_back(${space}::entry_of(${space}::${engine}));\n")
+    else()
+      string(MAKE_C_IDENTIFIER ${folder}_${part} maker)
+      string(APPEND declarations "Entry<${type}> ${maker}();\n")
+      string(APPEND calls "  list.push_back(parts::${maker}());\n")
+    endif()
     conclave_isa_sources(${folder} ${part}.cpp)
   endforeach()
+  if(engines)
+    set(engines "namespace ${space} {\n${engines}}  // namespace ${space}\n")
+  endif()
   file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${folder}_list.cpp @ONLY CONTENT
 "// Generated from src/${folder}/CMakeLists.txt, which is the list: edit that.
 #include \"conclave/registry.hpp\"
-
+@include@
 namespace conclave {
+@engines@
 namespace parts {
 @declarations@}  // namespace parts
 

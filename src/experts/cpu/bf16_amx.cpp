@@ -4,7 +4,6 @@
 // bf16 by tdpbf16ps: 16 x 16 sums of 16 pairs of k each. Tiles of 32 rows x 32 columns keep four sums and load two
 // tiles of inputs and two of weights for them, which is as much as eight tile registers allow. AMX runs for one row as
 // it does for 32: a vector kernel for few rows would add in another order, and a row would depend on its batch.
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx512.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -183,7 +182,7 @@ struct Bf16Amx : Avx512 {
 
 }  // namespace
 
-constinit const Engine kBf16Amx =
+extern constinit const Engine kBf16Amx =
     make_engine<Bf16Amx>({"experts/cpu_bf16_amx", "AMX, bf16 products", &CpuFeatures::amx_bf16,
                           "AMX-BF16, or the system does not grant it", DType::bf16});
 

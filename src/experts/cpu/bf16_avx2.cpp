@@ -3,7 +3,6 @@
 //
 // bf16 weights and activations, products in f32: a bf16 is the upper half of a float, so that a pair of weights becomes
 // two registers by one shift and one mask. Nothing is rounded between the products.
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx2.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -36,7 +35,7 @@ struct Bf16Avx2 : Avx2 {
 
 }  // namespace
 
-constinit const Engine kBf16Avx2 = make_engine<VectorPart<Bf16Avx2>>(
+extern constinit const Engine kBf16Avx2 = make_engine<VectorPart<Bf16Avx2>>(
     {"experts/cpu_bf16_avx2", "AVX2, f32 products of bf16", &CpuFeatures::avx2, "AVX2 with FMA and F16C", DType::bf16});
 
 }  // namespace conclave::experts::grouped

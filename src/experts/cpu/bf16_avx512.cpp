@@ -3,7 +3,6 @@
 //
 // bf16 weights and activations, products in f32: a bf16 is the upper half of a float, so that a pair of weights becomes
 // two registers by one shift and one mask. Nothing is rounded between the products.
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx512.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -32,7 +31,7 @@ struct Bf16Avx512 : Avx512 {
 
 }  // namespace
 
-constinit const Engine kBf16Avx512 =
+extern constinit const Engine kBf16Avx512 =
     make_engine<VectorPart<Bf16Avx512>>({"experts/cpu_bf16_avx512", "AVX-512, f32 products of bf16",
                                          &CpuFeatures::avx512, "AVX-512 F, BW, VL and DQ", DType::bf16});
 

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // bf16 by vdpbf16ps: each lane adds the products of a pair of k to an f32 sum.
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx512.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -38,7 +37,7 @@ struct Bf16Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-constinit const Engine kBf16Avx512Bf16 =
+extern constinit const Engine kBf16Avx512Bf16 =
     make_engine<VectorPart<Bf16Avx512Bf16>>({"experts/cpu_bf16_avx512_bf16", "AVX512_BF16, bf16 products",
                                              &CpuFeatures::avx512_bf16, "AVX512_BF16", DType::bf16});
 

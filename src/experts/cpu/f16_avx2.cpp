@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // f16 weights and activations, products in f32: weights are converted as they are loaded (vcvtph2ps).
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx2.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -31,7 +30,7 @@ struct F16Avx2 : Avx2 {
 
 }  // namespace
 
-constinit const Engine kF16Avx2 = make_engine<VectorPart<F16Avx2>>(
+extern constinit const Engine kF16Avx2 = make_engine<VectorPart<F16Avx2>>(
     {"experts/cpu_f16_avx2", "AVX2, f32 products of f16", &CpuFeatures::avx2, "AVX2 with FMA and F16C", DType::f16});
 
 }  // namespace conclave::experts::grouped

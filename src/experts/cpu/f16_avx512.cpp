@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // f16 weights and activations, products in f32: weights are converted as they are loaded (vcvtph2ps).
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx512.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -31,7 +30,7 @@ struct F16Avx512 : Avx512 {
 
 }  // namespace
 
-constinit const Engine kF16Avx512 =
+extern constinit const Engine kF16Avx512 =
     make_engine<VectorPart<F16Avx512>>({"experts/cpu_f16_avx512", "AVX-512, f32 products of f16", &CpuFeatures::avx512,
                                         "AVX-512 F, BW, VL and DQ", DType::f16});
 

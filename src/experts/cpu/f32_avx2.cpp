@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // f32 by FMA: tiles of 6 rows x 16 columns.
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx2.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -33,7 +32,7 @@ struct F32Avx2 : Avx2 {
 
 }  // namespace
 
-constinit const Engine kF32Avx2 = make_engine<VectorPart<F32Avx2>>(
+extern constinit const Engine kF32Avx2 = make_engine<VectorPart<F32Avx2>>(
     {"experts/cpu_f32_avx2", "AVX2, f32 products", &CpuFeatures::avx2, "AVX2 with FMA and F16C", DType::f32});
 
 }  // namespace conclave::experts::grouped

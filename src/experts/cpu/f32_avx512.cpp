@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // f32 by FMA: tiles of 12 rows x 32 columns.
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/simd_avx512.hpp"
 #include "experts/cpu/vector_part.hpp"
 
@@ -31,7 +30,7 @@ struct F32Avx512 : Avx512 {
 
 }  // namespace
 
-constinit const Engine kF32Avx512 = make_engine<VectorPart<F32Avx512>>(
+extern constinit const Engine kF32Avx512 = make_engine<VectorPart<F32Avx512>>(
     {"experts/cpu_f32_avx512", "AVX-512, f32 products", &CpuFeatures::avx512, "AVX-512 F, BW, VL and DQ", DType::f32});
 
 }  // namespace conclave::experts::grouped

@@ -5,7 +5,6 @@
 // sums of two products saturate at 16 bits, and keeping them from it takes as many instructions as widening.
 #include <cstring>
 
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/integer_part.hpp"
 #include "experts/cpu/simd_avx2.hpp"
 
@@ -43,7 +42,7 @@ struct Int8Int8Avx2 : Avx2 {
 
 }  // namespace
 
-constinit const Engine kInt8Int8Avx2 = make_integer_engine<Int8Int8Avx2>(
+extern constinit const Engine kInt8Int8Avx2 = make_integer_engine<Int8Int8Avx2>(
     {"experts/cpu_int8_int8_avx2", "AVX2, exact products of int8 codes", &CpuFeatures::avx2, "AVX2 with FMA and F16C"});
 
 }  // namespace conclave::experts::grouped

@@ -5,7 +5,6 @@
 // more than they are. Its additions wrap around, as nothing else here needs: the true sum fits again.
 #include <cstring>
 
-#include "experts/cpu/engines_x86.hpp"
 #include "experts/cpu/integer_part.hpp"
 #include "experts/cpu/simd_avx512.hpp"
 
@@ -36,7 +35,7 @@ struct Int8Int8Avx512Vnni : Avx512 {
 
 }  // namespace
 
-constinit const Engine kInt8Int8Avx512Vnni = make_integer_engine<Int8Int8Avx512Vnni>(
+extern constinit const Engine kInt8Int8Avx512Vnni = make_integer_engine<Int8Int8Avx512Vnni>(
     {"experts/cpu_int8_int8_avx512_vnni", "AVX-512 VNNI, exact products of int8 codes", &CpuFeatures::avx512_vnni,
      "AVX-512 VNNI"});
 
