@@ -43,7 +43,8 @@ class FusedMoeKernel {
   /// Takes everything that run() needs for `num_tokens` tokens from `arena`.
   void plan_scratch(Arena& arena, std::int64_t num_tokens) const;
 
-  /// output [M, H] in the layer's dtype; every element is written. M = 0 is legal, with null data.
+  /// output [M, H] in the layer's dtype, or in f32 where it is a part of a sum that is rounded later; every element is
+  /// written. M = 0 is legal, with null data.
   /// Throws Error on shapes, dtypes or (checked mode) ids that break the contract, before anything is written.
   void run(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
            Stream stream);

@@ -28,6 +28,8 @@ struct ExpertWeights {
   std::optional<ConstTensorView> w13_global_scale, w2_global_scale;
   std::optional<ConstTensorView> w13_zero_point, w2_zero_point;
   std::optional<ConstTensorView> a1_scale, a2_scale;
+  /// i32 [E_local]: global ids, by which messages call the experts of one rank. Absent: their local index.
+  std::optional<ConstTensorView> expert_ids;
 
   /// Set by a caller that gives the weights up: "these bytes of w13 or w2 will not be read again". The packer calls it
   /// as it goes, so that peak memory is the weights plus a few pages of one expert. Storage::discard fits.

@@ -36,7 +36,8 @@ void cut_experts(Optional& view, std::int64_t num_experts, const ExpertSlice& sl
   if (view && view->rank > 0 && view->size(0) == num_experts) view = cut(*view, slice);
 }
 
-void cut_by_expert(const ParallelConfig& parallel, ExpertWeights& w) {
+void cut_by_expert(const ParallelConfig& parallel, ShardedWeights& sharded) {
+  ExpertWeights& w = sharded.experts;
   const std::int64_t num_experts = w.num_local_experts();
   const ExpertSlice slice = slice_of(num_experts, parallel);
   w.w13 = cut(w.w13, slice);
@@ -44,6 +45,10 @@ void cut_by_expert(const ParallelConfig& parallel, ExpertWeights& w) {
   for (Optional* view : {&w.w13_bias, &w.w2_bias, &w.w13_scale, &w.w2_scale, &w.w13_global_scale, &w.w2_global_scale,
                          &w.w13_zero_point, &w.w2_zero_point, &w.a1_scale, &w.a2_scale})
     cut_experts(*view, num_experts, slice);
+  const Tensor& ids = sharded.owned.emplace_back(DType::i32, std::initializer_list<std::int64_t>{slice.count});
+  for (std::int64_t i = 0; i < slice.count; ++i)
+    ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(slice.first + i * slice.step);
+  w.expert_ids = ids.view();
 }
 
 /// How many elements one of `extent` entries stands for: one, two halves of a byte, or a group of a quantisation key.
@@ -135,7 +140,7 @@ ShardedWeights shard_weights(const MoeConfig& moe, const ExpertWeights& weights,
   ShardedWeights sharded;
   sharded.experts = weights;
   sharded.experts.give_up = nullptr;
-  if (parallel.ep_size > 1) cut_by_expert(parallel, sharded.experts);
+  if (parallel.ep_size > 1) cut_by_expert(parallel, sharded);
   if (parallel.tp_size > 1) cut_by_width(moe, parallel, sharded);
   return sharded;
 }

@@ -72,11 +72,13 @@ void plan_layer_scratch(const MoeConfig& moe, const Composition& parts, Arena& a
   const std::int64_t mark = arena.mark();
   parts.router->plan_scratch(arena, num_tokens);
   arena.release(mark);
+  // Where the ranks' parts are summed, both kernels write into the same f32 rows.
+  if (parts.ranks_to_sum > 1)
+    take_rank_sum(arena, parts.ranks_to_sum, num_tokens, std::max(moe.hidden_size, moe.expert_width()));
+  const std::int64_t kernels = arena.mark();
   parts.routed->plan_scratch(arena, num_tokens);
-  if (!parts.overlaps_shared()) arena.release(mark);
+  if (!parts.overlaps_shared()) arena.release(kernels);
   if (parts.shared != nullptr) parts.shared->plan_scratch(arena, num_tokens);
-  arena.release(mark);
-  plan_rank_sum(arena, parts.ranks_to_sum, num_tokens, std::max(moe.hidden_size, moe.expert_width()));
   arena.release(mark);
 }
 

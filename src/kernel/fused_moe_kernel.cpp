@@ -154,7 +154,8 @@ void FusedMoeKernel::check_input(const KernelInput& input, const PackedWeights& 
 void FusedMoeKernel::run(const KernelInput& input, const PackedWeights& weights, const TensorView& output, Arena& arena,
                          Stream stream) {
   check_input(input, weights, stream);
-  check_matrix("output", output, input.hidden_states.size(0), problem_.moe.hidden_size, problem_.moe.dtype);
+  const DType dtype = output.dtype == DType::f32 ? DType::f32 : problem_.moe.dtype;
+  check_matrix("output", output, input.hidden_states.size(0), problem_.moe.hidden_size, dtype);
   check_aliasing(input.hidden_states, output, problem_.moe.in_place);
   if (is_monolithic())
     run_monolithic(input, weights, output, arena, stream);

@@ -97,8 +97,11 @@ struct MoeLayer::Impl {
   KernelInput routed_input(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const;
   void run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output, Arena& arena,
                   Stream stream, int channel);
-  void run_shared(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream);
-  void sum_over_ranks(const TensorView& rows, Arena& arena, Stream stream, int channel) const;
+  void run_shared(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output, Arena& arena,
+                  Stream stream);
+  /// compute(rows) leaves this rank's part in rows; `output` gets that, or the sum over all ranks.
+  template <class F>
+  void compute_and_sum(bool sum, const TensorView& output, Arena& arena, Stream stream, int channel, F&& compute);
 };
 
 void MoeLayer::Impl::keep_small(const LayerWeights& w) {
@@ -275,24 +278,30 @@ void MoeLayer::Impl::run_routed(const LayerInput& input, const LayerBuffers& buf
   const std::int64_t mark = arena.mark();
   KernelInput kernel = routed_input(input, buffers, arena, stream);
   kernel.channel = channel;
-  const auto shared = [&] { run_shared(input, buffers, arena, stream); };
+  const auto shared = [&] { run_shared(input, buffers, buffers.shared, arena, stream); };
   const FunctionRef<void()> during(shared);
   const bool has_shared = adds_shared() && input.hidden_states.size(0) > 0;
   if (has_shared && parts.overlaps_shared()) kernel.during_finalize = &during;
-  parts.routed->run(kernel, *routed_weights, output, arena, stream);
+  compute_and_sum(true, output, arena, stream, channel,
+                  [&](const TensorView& rows) { parts.routed->run(kernel, *routed_weights, rows, arena, stream); });
   arena.release(mark);
-  sum_over_ranks(output, arena, stream, channel);
-  if (!has_shared) return;
-  if (!parts.overlaps_shared()) run_shared(input, buffers, arena, stream);
-  if (parallel().tp_size > 1) sum_over_ranks(buffers.shared, arena, stream, channel);
+  if (!has_shared || parts.overlaps_shared()) return;
+  compute_and_sum(parallel().tp_size > 1, buffers.shared, arena, stream, channel,
+                  [&](const TensorView& rows) { run_shared(input, buffers, rows, arena, stream); });
+  arena.release(mark);
 }
 
-void MoeLayer::Impl::sum_over_ranks(const TensorView& rows, Arena& arena, Stream stream, int channel) const {
-  if (communicator != nullptr && parts.ranks_to_sum > 1)
-    sum_rows_over_ranks(*communicator, rows, arena, stream, channel);
+template <class F>
+void MoeLayer::Impl::compute_and_sum(bool sum, const TensorView& output, Arena& arena, Stream stream, int channel,
+                                     F&& compute) {
+  if (!sum || communicator == nullptr || parts.ranks_to_sum == 1) return compute(output);
+  const RankSum parts_of_ranks = take_rank_sum(arena, communicator->size(), output.size(0), output.size(1));
+  compute(parts_of_ranks.rows);
+  sum_rows_over_ranks(*communicator, parts_of_ranks, output, stream, channel);
 }
 
-void MoeLayer::Impl::run_shared(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) {
+void MoeLayer::Impl::run_shared(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output,
+                                Arena& arena, Stream stream) {
   const conclave::kernel::StageTimer computing(input.observer, "shared");
   const Routing routing{buffers.shared_ids, buffers.shared_weights};
   route_shared(input.hidden_states, view_of(shared_gate), routing, stream);
@@ -300,7 +309,7 @@ void MoeLayer::Impl::run_shared(const LayerInput& input, const LayerBuffers& buf
   kernel.hidden_states = input.hidden_states;
   kernel.routing = routing;
   const std::int64_t mark = arena.mark();
-  parts.shared->run(kernel, *shared_weights, buffers.shared, arena, stream);
+  parts.shared->run(kernel, *shared_weights, output, arena, stream);
   arena.release(mark);
 }
 
@@ -352,7 +361,7 @@ MoeOutput MoeLayer::run_open(const LayerInput& input, Workspace& workspace, Stre
   // The consumer sums over ranks, so where every rank has all of the shared expert, one adds it.
   const ParallelConfig& p = impl.parallel();
   const bool shared = c.shared.intermediate_size > 0 && (p.tp_size > 1 || (p.ep_rank == 0 && p.tp_rank == 0));
-  if (shared && num_tokens > 0) impl.run_shared(input, buffers, arena, stream);
+  if (shared && num_tokens > 0) impl.run_shared(input, buffers, buffers.shared, arena, stream);
   MoeOutput open;
   if (num_tokens == 0)
     open.routed = TensorView(nullptr, c.dtype, {0, c.hidden_size});

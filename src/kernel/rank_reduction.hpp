@@ -15,10 +15,14 @@ namespace conclave {
 /// How many ranks' partial outputs make the routed output, if finalize does not sum them; 1 if it does.
 std::int64_t ranks_to_sum(const ParallelConfig& parallel, bool output_is_reduced) noexcept;
 
-/// Takes the memory of sum_rows_over_ranks().
-void plan_rank_sum(Arena& arena, std::int64_t num_ranks, std::int64_t num_tokens, std::int64_t width);
+struct RankSum {
+  TensorView rows;     ///< f32 [M, W]: this rank's part, which nobody has rounded
+  TensorView scratch;  ///< f32
+};
+RankSum take_rank_sum(Arena& arena, std::int64_t num_ranks, std::int64_t num_tokens, std::int64_t width);
 
-/// rows [M, W] := their sum over the ranks, in rank order, in f32, rounded once: the same bits on every rank.
-void sum_rows_over_ranks(Communicator& communicator, const TensorView& rows, Arena& arena, Stream stream, int channel);
+/// output [M, W] := the sum of sum.rows over the ranks, in rank order, rounded once: the same bits on every rank.
+void sum_rows_over_ranks(Communicator& communicator, const RankSum& sum, const TensorView& output, Stream stream,
+                         int channel);
 
 }  // namespace conclave

@@ -80,12 +80,15 @@ void for_each_element(const ConstTensorView& v, F f) {
   }
 }
 
-std::string index_text(const ConstTensorView& v, std::int64_t flat) {
+/// The first index is an expert, which has its own name where there are several ranks.
+std::string index_text(const ConstTensorView& v, std::int64_t flat, const OptionalView& expert_ids) {
   Shape index(static_cast<std::size_t>(v.rank));
   for (int d = v.rank - 1; d >= 0; --d) {
     index[static_cast<std::size_t>(d)] = flat % v.size(d);
     flat /= v.size(d);
   }
+  if (expert_ids && v.rank > 0 && index[0] < expert_ids->size(0))
+    index[0] = expert_ids->as<std::int32_t>()[index[0] * expert_ids->stride(0)];
   return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
@@ -96,27 +99,29 @@ float value_at(const ConstTensorView& v, DType dtype, std::int64_t offset) {
 }
 
 /// Zero is legal where `zero` says so: the scale of a block of zeros that another tool wrote.
-void check_scale_values(const char* what, const OptionalView& view, DType dtype, bool zero) {
+void check_scale_values(const char* what, const OptionalView& view, DType dtype, bool zero,
+                        const OptionalView& expert_ids) {
   if (!view) return;
   for_each_element(*view, [&](std::int64_t flat, std::int64_t offset) {
     const float value = value_at(*view, dtype, offset);
     if (!(value >= 0.0f && std::isfinite(value) && (zero || value > 0.0f))) [[unlikely]]
-      fail(ErrorKind::invalid_argument, "{}{}: given {}, expected a finite scale {}", what, index_text(*view, flat),
-           value, zero ? "of 0 or more" : "above 0");
+      fail(ErrorKind::invalid_argument, "{}{}: given {}, expected a finite scale {}", what,
+           index_text(*view, flat, expert_ids), value, zero ? "of 0 or more" : "above 0");
   });
 }
 
-void check_zero_points(const char* what, const OptionalView& view) {
+void check_zero_points(const char* what, const OptionalView& view, const OptionalView& expert_ids) {
   if (!view) return;
   for_each_element(*view, [&](std::int64_t flat, std::int64_t offset) {
     const int value = view->as<std::uint8_t>()[offset];
     if (value > 15) [[unlikely]]
-      fail(ErrorKind::invalid_argument, "{}{}: given {}, expected 0 to 15", what, index_text(*view, flat), value);
+      fail(ErrorKind::invalid_argument, "{}{}: given {}, expected 0 to 15", what, index_text(*view, flat, expert_ids),
+           value);
   });
 }
 
 void check_tensors(const Names& names, QuantKey key, const ExpertTensors& t, std::int64_t experts, std::int64_t rows,
-                   std::int64_t cols, bool gated) {
+                   std::int64_t cols, bool gated, const OptionalView& expert_ids) {
   const Format f = format_of(key, QuantRole::weights);
   const QuantShapes shapes = shapes_of(key, rows, cols);
   check_elements(names.elements, key, t.elements, experts, rows, cols, shapes.elements);
@@ -124,12 +129,13 @@ void check_tensors(const Names& names, QuantKey key, const ExpertTensors& t, std
   check_scale_shape(names.scale, key, t.scale, true, f.scale_dtype, scale, gated && f.scale_is_tensor_wide());
   check_scale_shape(names.global_scale, key, t.global_scale, f.global_group.has_value(), DType::f32, {experts}, gated);
   check_scale_shape(names.zero_point, key, t.zero_point, f.zero_points, DType::u8, scale, false);
-  check_scale_values(names.scale, t.scale, f.scale_dtype, true);
-  check_scale_values(names.global_scale, t.global_scale, DType::f32, true);
-  check_zero_points(names.zero_point, t.zero_point);
+  check_scale_values(names.scale, t.scale, f.scale_dtype, true, expert_ids);
+  check_scale_values(names.global_scale, t.global_scale, DType::f32, true, expert_ids);
+  check_zero_points(names.zero_point, t.zero_point, expert_ids);
 }
 
-void check_activation_scale(const char* what, QuantKey key, const OptionalView& view, std::int64_t experts) {
+void check_activation_scale(const char* what, QuantKey key, const OptionalView& view, std::int64_t experts,
+                            const OptionalView& expert_ids) {
   if (!has_static_scale(key)) {
     require(!view, "{}: given {}, expected none (quant.activations is {})", what, view.value_or(ConstTensorView()),
             name_of(key));
@@ -142,7 +148,7 @@ void check_activation_scale(const char* what, QuantKey key, const OptionalView& 
   require(view->dtype == DType::f32 && (given.empty() || given == without_trailing_ones({experts})),
           "{}: given {}, expected one f32 or one for each of {} local experts", what, *view, experts);
   check_memory(what, *view);
-  check_scale_values(what, view, DType::f32, false);
+  check_scale_values(what, view, DType::f32, false, expert_ids);
 }
 
 }  // namespace
@@ -153,13 +159,13 @@ void check_quantised_weights(const MoeConfig& moe, QuantKey key, const ExpertWei
   const bool gated = is_gated(moe.activation);
   const std::int64_t experts = w.num_local_experts();
   const std::int64_t width = moe.expert_width();
-  check_tensors(kW13, key, w13_tensors(w), experts, w13_rows(gated, moe.intermediate_size), width, gated);
-  check_tensors(kW2, key, w2_tensors(w), experts, width, moe.intermediate_size, false);
+  check_tensors(kW13, key, w13_tensors(w), experts, w13_rows(gated, moe.intermediate_size), width, gated, w.expert_ids);
+  check_tensors(kW2, key, w2_tensors(w), experts, width, moe.intermediate_size, false, w.expert_ids);
 }
 
 void check_activation_scales(QuantKey activations, const ExpertWeights& w) {
-  check_activation_scale("a1_scale", activations, w.a1_scale, w.num_local_experts());
-  check_activation_scale("a2_scale", activations, w.a2_scale, w.num_local_experts());
+  check_activation_scale("a1_scale", activations, w.a1_scale, w.num_local_experts(), w.expert_ids);
+  check_activation_scale("a2_scale", activations, w.a2_scale, w.num_local_experts(), w.expert_ids);
 }
 
 }  // namespace conclave::quant

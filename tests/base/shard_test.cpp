@@ -64,7 +64,8 @@ TEST(Shard, ExpertsArePlacedWithoutACopy) {
       p.placement = placement;
       const ShardedWeights s = shard_weights(shard_moe(), t.weights(), p);
       const ExpertMap map = make_expert_map(5, 3, rank, placement);
-      EXPECT_TRUE(s.owned.empty());
+      EXPECT_EQ(s.owned.size(), 1U);  // The names below, and no weights.
+      EXPECT_EQ(test::values(*s.experts.expert_ids), std::vector<double>(map.global_id.begin(), map.global_id.end()));
       ASSERT_EQ(s.experts.num_local_experts(), map.num_local());
       for (std::int64_t slot = 0; slot < map.num_local(); ++slot) {
         const std::int64_t id = map.global_id[static_cast<std::size_t>(slot)];

@@ -56,6 +56,14 @@ TEST(ReplayOverRanks, OnePrepareAndExpectedErrors) {
   EXPECT_EQ(r.status, 0) << r.err << r.out;
 }
 
+/// Four ranks' parts are summed before anything is rounded; a refusal names the expert as the file does.
+TEST(ReplayOverRanks, EveryPartOnFilesThatAreHardForManyRanks) {
+  const CommandResult r =
+      run_command({"replay", case_file("case_005_id_equals_num_experts"), case_file("case_063_e8m0_nan"), "--ranks",
+                   "4", "--comm", "sim", "--prepare", "all", "--experts", "all"});
+  EXPECT_EQ(r.status, 0) << r.err << r.out;
+}
+
 TEST(ReplayOverRanks, BadOptions) {
   const std::string path = case_file("case_033_shared_gate");
   expect_bad_input(run_command({"replay", path, "--comm", "smoke"}), {"--comm", "smoke", "self, sim or mpi"});

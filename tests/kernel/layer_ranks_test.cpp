@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 
 #include "conclave/comm.hpp"
 #include "conclave/shard.hpp"
+#include "conclave/tail.hpp"
 #include "kernel/layer_fixture.hpp"
 #include "support/message_of.hpp"
 
@@ -186,6 +188,83 @@ TEST(LayerRanks, PartialOutputsAreSummedOverRanks) {
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
       }
       EXPECT_LT(test::rel_error(sum, expected), 1e-5) << ranks << " ranks, ep " << experts_in_parallel;
+    }
+}
+
+/// The parts of the sum over ranks are not rounded: many ranks are as exact as one.
+TEST(LayerRanks, PartsOfASumAreRoundedOnce) {
+  Problem p = test::small_problem(DType::bf16);
+  p.moe.top_k = 4;
+  p.moe.max_num_tokens = 64;
+  const LayerTensors tensors = test::random_layer(p, 21);
+  const Tensor x = test::random_tensor(DType::bf16, {64, p.moe.hidden_size}, 22);
+  for (const char* experts : {"experts/reference_standard", "experts/reference_unfinalized"}) {
+    auto executor = make_inline_executor();
+    const Registry registry = builtin_registry();
+    MoeLayer layer(plan(p, registry, pinned("", experts)), registry, tensors.weights, Stream::cpu(*executor));
+    const LayerRun one = test::run_layer(layer, x);
+    const std::vector<double> exact = test::oracle_layer(p.moe, tensors.weights, x, one);
+    const auto four = over_ranks(4, p, tensors, x, Tokens::all_on_each, pinned("", experts), replicated(4, true));
+    EXPECT_LT(test::rel_error(four[0], exact), 1.1 * test::rel_error(one.output, exact)) << experts;
+  }
+}
+
+/// run_open() and an all-reducing tail; counts the ranks that bring a shared output.
+Tensor tail_over_ranks(int ranks, const Problem& p, const LayerTensors& tensors, const Tensor& x,
+                       const PlanOptions& options, const std::function<ParallelConfig(int)>& parallel_of,
+                       std::atomic<int>& owners) {
+  const Registry registry = builtin_registry();
+  const Tensor weight = test::random_tensor(p.moe.dtype, {p.moe.hidden_size}, 31);
+  std::vector<Tensor> normed(static_cast<std::size_t>(ranks));
+  run_ranks(ranks, [&](Communicator& c) {
+    auto executor = make_inline_executor();
+    const Stream stream = Stream::cpu(*executor);
+    const LayerShard shard = shard_of(p, tensors, parallel_of(c.rank()));
+    MoeLayer layer(plan(shard.problem, registry, options), registry, shard.weights, stream, &c);
+    Workspace workspace;
+    TailInput input;
+    input.moe = layer.run_open({.hidden_states = x}, workspace, stream);
+    if (input.moe.shared_output) ++owners;
+    input.residual = x.view();
+    input.norm_weight = weight;
+    const std::int64_t m = x.view().size(0);
+    const test::PoisonedArena memory([&](Arena& a) {
+      plan_tail_scratch(a, m, p.moe.hidden_size);
+      CommunicatorAllReduce::plan_scratch(c, a, m, p.moe.hidden_size);
+    });
+    Arena arena = memory.arena();
+    const CommunicatorAllReduce sum(c, arena, m, p.moe.hidden_size);
+    const AllReduceInPlace all_reduce(sum);
+    input.all_reduce = &all_reduce;
+    Tensor& out = normed[static_cast<std::size_t>(c.rank())];
+    out = test::poisoned_tensor(DType::f32, {m, p.moe.hidden_size});
+    TailOutput output;
+    output.normed = out.view();
+    run_tail({}, input, output, arena, stream);
+  });
+  for (const Tensor& out : normed) EXPECT_TRUE(test::same_bytes(out, normed[0]));
+  return normed[0];
+}
+
+TEST(LayerRanks, AnOpenOutputBringsTheSharedExpertOnce) {
+  Problem p = test::small_problem();
+  p.moe.max_num_tokens = kLayerTokens;
+  p.moe.intermediate_size = 21;
+  p.moe.shared = {13, true};
+  p.moe.routing.routed_scaling_factor = 2.5;
+  p.moe.routed_scale_on_output = true;
+  const LayerTensors tensors = test::random_layer(p, 23);
+  const Tensor x = test::random_tensor(DType::f32, {kLayerTokens, p.moe.hidden_size}, 24);
+  for (const char* experts : {"experts/reference_standard", "experts/reference_unfinalized"})
+    for (const bool experts_in_parallel : {true, false}) {
+      std::atomic<int> owners = 0;
+      const Tensor one = tail_over_ranks(1, p, tensors, x, pinned("", experts), replicated(1, true), owners);
+      EXPECT_EQ(owners.exchange(0), 1);
+      const Tensor four =
+          tail_over_ranks(4, p, tensors, x, pinned("", experts), replicated(4, experts_in_parallel), owners);
+      // Slices of it are summed like anything else; a whole one must come from one rank.
+      EXPECT_EQ(owners, experts_in_parallel ? 1 : 4);
+      EXPECT_LT(test::rel_error(four, test::values(one)), 1e-5) << experts << " ep " << experts_in_parallel;
     }
 }
 

@@ -19,7 +19,8 @@ namespace {
 
 /// What the scratch buffer holds.
 struct OpenScratch {
-  TensorView weights;  ///< moe.dtype [M, k]: consumers index it as such
+  /// f32 [M, k], as routers give them: in a narrower type they would be rounded, as no other part's are.
+  TensorView weights;
   TensorView map;      ///< i32 [M, k]
   TensorView first;    ///< i32 [E + 1]: the next row of each expert
   TensorView input;    ///< f32 [rows, H]: inputs of a wave
@@ -91,7 +92,7 @@ class Unfinalized final : public PlainExperts<ModularExperts> {
   OpenScratch carve(Arena& arena, std::int64_t num_tokens) const {
     const std::int64_t slots = moe().num_slots();
     OpenScratch scratch;
-    scratch.weights = arena.take(moe().dtype, {num_tokens, slots});
+    scratch.weights = arena.take(DType::f32, {num_tokens, slots});
     scratch.map = arena.take(DType::i32, {num_tokens, slots});
     scratch.first = arena.take(DType::i32, {moe().num_weight_experts() + 1});
     scratch.input = arena.take(DType::f32, {rows_in_wave(num_tokens * slots), hidden_size()});
