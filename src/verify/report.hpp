@@ -27,6 +27,16 @@ class Reporter {
   }
   /// `comparison` is what the check said about the mutated result: the mutation is caught if it failed.
   void mutation(const std::string& part, const std::string& problem, std::string_view name, const Outcome& comparison);
+  /// The same for what `judge` says of a run with the mistake. A mistake that did not run to its end was not caught.
+  template <class F>
+  void mutation_run(const std::string& part, const std::string& problem, std::string_view name, F&& judge) {
+    try {
+      mutation(part, problem, name, judge());
+    } catch (const std::exception& error) {
+      ++report_.mutations;
+      add(part, problem, "mutation:" + std::string(name), Outcome::failed(std::string("threw: ") + error.what()));
+    }
+  }
   void finished(const std::string& part, const std::string& problem) const;
 
   template <class F>

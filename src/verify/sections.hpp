@@ -31,6 +31,10 @@ void verify_kernels(Session& session);
 void verify_routers(Session& session);
 /// Whole layers (shared and zero experts, latent projections, factors) with each experts part pinned.
 void verify_layers(Session& session);
+/// Experts x exchanges over simulated ranks, quantised weights included.
+void verify_ranks(Session& session);
+/// Whole layers over simulated ranks, in micro-batches, and with their last reductions left to the tail.
+void verify_layers_over_ranks(Session& session);
 /// Each field of the problem flipped under each experts part: the result changes, or somebody refuses.
 void verify_flipped_fields(Session& session);
 

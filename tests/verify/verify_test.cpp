@@ -137,6 +137,31 @@ TEST(Verify, TheQuickGridStillTriesTheMistakesThatMatterMost) {
     EXPECT_THAT(tried, Contains("mutation:" + std::string(name)));
 }
 
+std::set<std::string> checks_of_ranks(const std::string& filter) {
+  VerifyOptions options;
+  options.quick = true;
+  options.filter = filter;
+  const VerifyReport report = run(builtin_registry(), options);
+  EXPECT_TRUE(report.ok()) << failures(report);
+  std::set<std::string> tried;
+  for (const VerifyRow& row : report.rows)
+    if (row.problem.find(" ranks ") != std::string::npos) tried.insert(row.check);
+  return tried;
+}
+
+TEST(Verify, RanksMicroBatchesAndTheTailAreTriedWithTheirMistakes) {
+  EXPECT_THAT(checks_of_ranks("experts/reference_standard + dispatch/all_to_all"),
+              ::testing::IsSupersetOf({"ranks", "repeat", "micro_batches", "mutation:dropped_rank",
+                                       "mutation:experts_of_another_rank", "mutation:scale_of_wrong_expert",
+                                       "mutation:wrong_nibble_order", "mutation:doubled_shared",
+                                       "mutation:doubled_routed_scale", "mutation:rows_of_sibling"}));
+  EXPECT_THAT(checks_of_ranks("experts/naive_batched + dispatch/low_latency"), Contains("same_bits_as_one_rank"));
+  EXPECT_THAT(
+      checks_of_ranks("experts/reference_unfinalized + dispatch/no_ep"),
+      ::testing::IsSupersetOf({"ranks", "tail", "mutation:tail_missing_residual", "mutation:tail_doubled_shared",
+                               "mutation:tail_doubled_routed_scale", "mutation:tail_dropped_rank"}));
+}
+
 TEST(Verify, RefusalsCarryTheReasonAndAreNoFailures) {
   VerifyOptions options;
   options.quick = true;
