@@ -39,6 +39,8 @@ class Experts {
   virtual ExpertOutputKind output_kind() const noexcept = 0;
   /// True: prepare must not quantise; this part does it itself.
   virtual bool expects_unquantized_inputs() const noexcept { return false; }
+  /// How it wants the scales of inputs that prepare has quantised.
+  virtual ScaleLayout activation_scale_layout() const noexcept { return ScaleLayout::row_major; }
   virtual bool supports_expert_map() const noexcept = 0;
 
   /// Copies the weights into this part's layout, padded where it wants padding. Throws Error naming expected and given

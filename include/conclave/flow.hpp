@@ -20,6 +20,11 @@ enum class ActivationFormat : std::uint8_t {
 };
 std::string_view name_of(ActivationFormat format) noexcept;
 
+/// How the scales of quantised activations lie: [rows, groups] with either dimension contiguous. A prepare that
+/// quantises learns it from the experts (post_init_setup).
+enum class ScaleLayout : std::uint8_t { row_major, column_major };
+std::string_view name_of(ScaleLayout layout) noexcept;
+
 /// 1. What the router returns. Ids: -1 is an empty slot, every other legal value is in [0, E). Duplicates are summed.
 struct Routing {
   TensorView topk_ids;      ///< i32 [M, k], or i64 where a transport asks for it
@@ -35,7 +40,7 @@ struct ExpertTokens {
 /// 2. What prepare returns.
 struct Prepared {
   ConstTensorView activations;                ///< Shape by ActivationFormat, possibly quantised.
-  std::optional<ConstTensorView> scales;      ///< Of quantised activations.
+  std::optional<ConstTensorView> scales;      ///< Of quantised activations: one for each group, rows as theirs.
   std::optional<ExpertTokens> expert_tokens;  ///< Batched format, or a transport that counts.
   std::optional<Routing> dispatched;          ///< Ids and weights as dispatched; absent: the caller's hold.
   void* handle = nullptr;  ///< What finalize of the same part must know, in the arena; for FinalizeInput::handle.

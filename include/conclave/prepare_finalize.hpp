@@ -35,6 +35,8 @@ class PrepareFinalize {
   virtual bool supports_async() const noexcept { return false; }
   /// True: finalize only reduces on this rank, so whoever consumes an UnfinalizedMoeOutput may do it instead.
   virtual bool supports_deferred_finalize() const noexcept { return false; }
+  /// True: prepare makes codes of this key for experts that want their inputs quantised.
+  virtual bool can_quantise(QuantKey /*activations*/) const noexcept { return false; }
   /// Late negotiation with the experts that were chosen (scale layouts).
   virtual void post_init_setup(const Experts&) {}
   /// Rows that experts will see for `num_tokens` tokens of this rank: M (standard) or slots per expert (batched).

@@ -43,6 +43,9 @@ constexpr NameTable<Placement, 2> kPlacements{{
 std::string_view name_of(ActivationFormat format) noexcept {
   return name_in(kFormats, format);
 }
+std::string_view name_of(ScaleLayout layout) noexcept {
+  return layout == ScaleLayout::row_major ? "row_major" : "column_major";
+}
 std::string_view name_of(ExpertOutputKind kind) noexcept {
   return name_in(kKinds, kind);
 }

@@ -21,10 +21,13 @@ struct ScatterState {
   TensorView received_counts;  ///< i64 [ranks]: rows from each rank.
   TensorView sizes;            ///< i64 [2, ranks]: bytes for and from each rank, of the exchange being started.
   TensorView send_rows;        ///< [S, H]
+  TensorView send_scales;      ///< [S, groups] of codes
   TensorView send_ids;         ///< i32 [S, k]
   TensorView send_weights;     ///< f32 [S, k]
   TensorView returned;         ///< f32 [S, H]: or a narrower type, with the rest unused
-  TensorView rows;             ///< [R, H]
+  TensorView rows;             ///< [R, H]: numbers, or codes
+  TensorView received_scales;  ///< [R, groups]
+  TensorView scales;           ///< The same in the layout of the experts
   TensorView ids;              ///< i32 [R, k]
   TensorView weights;          ///< f32 [R, k]
   TensorView partial;          ///< f32 [R, H]
@@ -52,13 +55,16 @@ class AllToAll final : public ExchangePrepareFinalize {
     s.sizes = arena.take(DType::i64, {2, num_ranks()});
   }
   void take_sent(Arena& arena, std::int64_t num_rows, ScatterState& s) const {
-    s.send_rows = arena.take(moe().dtype, {num_rows, hidden_size()});
+    s.send_rows = row_format().take_rows(arena, {num_rows});
+    s.send_scales = row_format().take_sent_scales(arena, num_rows);
     s.send_ids = arena.take(DType::i32, {num_rows, moe().num_slots()});
     s.send_weights = arena.take(DType::f32, {num_rows, moe().num_slots()});
     s.returned = arena.take(DType::f32, {num_rows, hidden_size()});
   }
   void take_received(Arena& arena, std::int64_t num_rows, ScatterState& s) const {
-    s.rows = arena.take(moe().dtype, {num_rows, hidden_size()});
+    s.rows = row_format().take_rows(arena, {num_rows});
+    s.received_scales = row_format().take_sent_scales(arena, num_rows);
+    s.scales = row_format().transposes() ? row_format().take_scales(arena, {num_rows}) : s.received_scales;
     s.ids = arena.take(DType::i32, {num_rows, moe().num_slots()});
     s.weights = arena.take(DType::f32, {num_rows, moe().num_slots()});
     s.partial = arena.take(DType::f32, {num_rows, hidden_size()});
@@ -69,7 +75,7 @@ class AllToAll final : public ExchangePrepareFinalize {
                       [&](std::int64_t begin, std::int64_t end, int) {
                         for (std::int64_t row = begin; row < end; ++row) {
                           const std::int64_t token = s.plan.token_of(row);
-                          pack_row(input, token, s.send_rows.at(row).data);
+                          row_format().pack(input, token, s.send_rows.at(row).data, s.send_scales.at(row));
                           pack_picks(input, token, s.send_ids.at(row).as<std::int32_t>(),
                                      s.send_weights.at(row).as<float>());
                         }
@@ -92,6 +98,7 @@ class AllToAll final : public ExchangePrepareFinalize {
 
 Pending<Prepared> AllToAll::prepare_async(const PrepareInput& input, Arena& arena, Stream stream) {
   check_exchange(input, moe());
+  row_format().check(input);
   ScatterState& s = *take_state<ScatterState>(arena);
   s.channel = input.channel;
   take_counts(arena, input.hidden_states.size(0), s);
@@ -105,17 +112,19 @@ Pending<Prepared> AllToAll::prepare_async(const PrepareInput& input, Arena& aren
   for (int r = 0; r < num_ranks(); ++r) num_rows += s.received_counts.as<std::int64_t>()[r];
   take_received(arena, num_rows, s);
   CommRequest rows = dispatch(s, s.send_rows, s.rows);
+  CommRequest scales = row_format().coded() ? dispatch(s, s.send_scales, s.received_scales) : CommRequest();
   CommRequest ids = dispatch(s, s.send_ids, s.ids);
   CommRequest weights = dispatch(s, s.send_weights, s.weights);
   return Pending<Prepared>(
-      [rows = std::move(rows), ids = std::move(ids), weights = std::move(weights)]() mutable {
+      [rows = std::move(rows), scales = std::move(scales), ids = std::move(ids),
+       weights = std::move(weights)]() mutable {
         rows.wait();
+        scales.wait();
         ids.wait();
         weights.wait();
       },
-      [&s] {
-        Prepared prepared;
-        prepared.activations = s.rows;
+      [this, &s] {
+        Prepared prepared = prepared_rows(s.rows, s.received_scales, s.scales);
         prepared.dispatched = Routing{s.ids, s.weights};
         prepared.handle = &s;
         return prepared;

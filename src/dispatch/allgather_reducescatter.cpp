@@ -20,9 +20,12 @@ struct GatherState {
   TensorView counts;            ///< i64 [ranks]: tokens of each rank.
   TensorView sizes;             ///< i64 [2, ranks]: bytes for each rank, of the exchange that is being started.
   TensorView send_rows;         ///< [M, H]
+  TensorView send_scales;       ///< [M, groups] of codes
   TensorView send_ids;          ///< i32 [M, k]
   TensorView send_weights;      ///< f32 [M, k]
-  TensorView rows;              ///< [T, H]
+  TensorView rows;              ///< [T, H]: numbers, or codes
+  TensorView received_scales;   ///< [T, groups]
+  TensorView scales;            ///< The same in the layout of the experts
   TensorView ids;               ///< i32 [T, k]
   TensorView weights;           ///< f32 [T, k]
   TensorView partial;           ///< f32 [T, H]
@@ -48,12 +51,15 @@ class AllgatherReducescatter final : public ExchangePrepareFinalize {
     s.num_tokens = num_tokens;
     s.counts = arena.take(DType::i64, {num_ranks()});
     s.sizes = arena.take(DType::i64, {2, num_ranks()});
-    s.send_rows = arena.take(moe().dtype, {num_tokens, hidden_size()});
+    s.send_rows = row_format().take_rows(arena, {num_tokens});
+    s.send_scales = row_format().take_sent_scales(arena, num_tokens);
     s.send_ids = arena.take(DType::i32, {num_tokens, moe().num_slots()});
     s.send_weights = arena.take(DType::f32, {num_tokens, moe().num_slots()});
   }
   void take_all(Arena& arena, std::int64_t num_tokens, std::int64_t num_rows, GatherState& s) const {
-    s.rows = arena.take(moe().dtype, {num_rows, hidden_size()});
+    s.rows = row_format().take_rows(arena, {num_rows});
+    s.received_scales = row_format().take_sent_scales(arena, num_rows);
+    s.scales = row_format().transposes() ? row_format().take_scales(arena, {num_rows}) : s.received_scales;
     s.ids = arena.take(DType::i32, {num_rows, moe().num_slots()});
     s.weights = arena.take(DType::f32, {num_rows, moe().num_slots()});
     s.partial = arena.take(DType::f32, {num_rows, hidden_size()});
@@ -64,7 +70,7 @@ class AllgatherReducescatter final : public ExchangePrepareFinalize {
     cpu::parallel_for(*stream.executor, s.num_tokens, kSumsWorthThreads / hidden_size(),
                       [&](std::int64_t begin, std::int64_t end, int) {
                         for (std::int64_t m = begin; m < end; ++m) {
-                          pack_row(input, m, s.send_rows.at(m).data);
+                          row_format().pack(input, m, s.send_rows.at(m).data, s.send_scales.at(m));
                           pack_picks(input, m, s.send_ids.at(m).as<std::int32_t>(), s.send_weights.at(m).as<float>());
                         }
                       });
@@ -84,6 +90,7 @@ class AllgatherReducescatter final : public ExchangePrepareFinalize {
 
 Pending<Prepared> AllgatherReducescatter::prepare_async(const PrepareInput& input, Arena& arena, Stream stream) {
   check_exchange(input, moe());
+  row_format().check(input);
   GatherState& s = *take_state<GatherState>(arena);
   s.channel = input.channel;
   take_own(arena, input.hidden_states.size(0), s);
@@ -94,17 +101,19 @@ Pending<Prepared> AllgatherReducescatter::prepare_async(const PrepareInput& inpu
   for (int r = 0; r < num_ranks(); ++r) num_rows += s.counts.as<std::int64_t>()[r];
   take_all(arena, s.num_tokens, num_rows, s);
   CommRequest rows = gather(s, s.send_rows, s.rows);
+  CommRequest scales = row_format().coded() ? gather(s, s.send_scales, s.received_scales) : CommRequest();
   CommRequest ids = gather(s, s.send_ids, s.ids);
   CommRequest weights = gather(s, s.send_weights, s.weights);
   return Pending<Prepared>(
-      [rows = std::move(rows), ids = std::move(ids), weights = std::move(weights)]() mutable {
+      [rows = std::move(rows), scales = std::move(scales), ids = std::move(ids),
+       weights = std::move(weights)]() mutable {
         rows.wait();
+        scales.wait();
         ids.wait();
         weights.wait();
       },
-      [&s] {
-        Prepared prepared;
-        prepared.activations = s.rows;
+      [this, &s] {
+        Prepared prepared = prepared_rows(s.rows, s.received_scales, s.scales);
         prepared.dispatched = Routing{s.ids, s.weights};
         prepared.handle = &s;
         return prepared;

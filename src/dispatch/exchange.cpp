@@ -17,6 +17,7 @@ ExchangePrepareFinalize::ExchangePrepareFinalize(std::string name, const PartCon
     : name_(std::move(name)),
       moe_(context.problem.moe),
       owners_(context.problem),
+      row_format_(context.problem),
       rank_(static_cast<int>(context.problem.parallel.ep_rank)),
       communicator_(context.communicator) {
   if (communicator_ == nullptr && num_ranks() == 1) {
@@ -47,12 +48,16 @@ void ExchangePrepareFinalize::finalize(const FinalizeInput& input, const TensorV
   pending.finish();
 }
 
-void ExchangePrepareFinalize::pack_row(const PrepareInput& input, std::int64_t token, void* to) const {
-  const ConstTensorView from = input.hidden_states.at(token);
-  if (input.apply_router_weight_on_input)
-    scale_row(from, router_weight(input.routing, token, 0), TensorView(to, moe_.dtype, {hidden_size()}));
-  else
-    std::copy_n(from.as<std::byte>(), row_bytes(), static_cast<std::byte*>(to));
+Prepared ExchangePrepareFinalize::prepared_rows(const TensorView& rows, const TensorView& received,
+                                                const TensorView& scales) const {
+  Prepared prepared;
+  prepared.activations = rows;
+  if (!row_format_.coded()) return prepared;
+  if (row_format_.transposes())
+    for (std::int64_t row = 0; row < rows.size(0); ++row)
+      row_format_.copy_scales(received.at(row).data, scales.at(row));
+  prepared.scales = scales;
+  return prepared;
 }
 
 void ExchangePrepareFinalize::pack_picks(const PrepareInput& input, std::int64_t token, std::int32_t* ids,

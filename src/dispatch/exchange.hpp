@@ -13,6 +13,7 @@
 #include "conclave/prepare_finalize.hpp"
 #include "conclave/registry.hpp"
 #include "dispatch/expert_owners.hpp"
+#include "dispatch/row_format.hpp"
 
 namespace conclave::dispatch {
 
@@ -25,6 +26,8 @@ class ExchangePrepareFinalize : public ModularPrepareFinalize {
   std::int64_t num_dispatchers() const noexcept final { return owners_.num_ranks(); }
   bool output_is_reduced() const noexcept final { return true; }
   bool supports_async() const noexcept final { return true; }
+  bool can_quantise(QuantKey activations) const noexcept final { return can_code_rows(activations); }
+  void post_init_setup(const Experts& experts) final { row_format_.negotiate(experts); }
   std::optional<DType> topk_indices_dtype() const noexcept final { return DType::i32; }
   std::optional<std::int64_t> max_num_tokens_per_rank() const noexcept final { return moe_.max_num_tokens; }
   /// Other ranks may bring as many tokens as they like, whatever this one brings.
@@ -44,10 +47,11 @@ class ExchangePrepareFinalize : public ModularPrepareFinalize {
   Communicator& communicator() const;
 
   std::int64_t hidden_size() const noexcept { return moe_.expert_width(); }
-  std::int64_t row_bytes() const noexcept { return bytes_of(moe_.dtype, hidden_size()); }
+  /// Rows of activations on the wire and behind it.
+  const RowFormat& row_format() const noexcept { return row_format_; }
 
-  /// Row `token` of the input as it is sent: weighted if the weight goes on the input.
-  void pack_row(const PrepareInput& input, std::int64_t token, void* to) const;
+  /// What experts get of rows that have arrived; `scales` is `received`, or filled from it.
+  Prepared prepared_rows(const TensorView& rows, const TensorView& received, const TensorView& scales) const;
   /// Ids and weights of `token` as they are sent: what is no expert becomes -1.
   void pack_picks(const PrepareInput& input, std::int64_t token, std::int32_t* ids, float* weights) const;
   /// The global expert id of (token, pick), -1 if there is none.
@@ -57,6 +61,7 @@ class ExchangePrepareFinalize : public ModularPrepareFinalize {
   std::string name_;
   MoeConfig moe_;
   ExpertOwners owners_;
+  RowFormat row_format_;
   int rank_;
   std::unique_ptr<Communicator> alone_;  ///< Where there is one rank and no communicator.
   Communicator* communicator_;

@@ -28,7 +28,8 @@ struct SlotState {
   TensorView send;         ///< u8 [ranks, message]
   TensorView receive;      ///< u8 [ranks, largest message]
   TensorView messages;     ///< u8: SendMessage [ranks], ReceiveMessage [ranks]
-  TensorView activations;  ///< [E_local, ranks * T, H]
+  TensorView activations;  ///< [E_local, ranks * T, H]: numbers, or codes
+  TensorView scales;       ///< [E_local, ranks * T, groups] of codes
   TensorView counts;       ///< i32 [E_local]
   TensorView source;       ///< i32 [rows to return]: row of each among [E_local * ranks * T]
   TensorView packed;       ///< f32 [rows to return, H]: or a narrower type, with the rest unused
@@ -52,12 +53,19 @@ class LowLatency final : public ExchangePrepareFinalize {
   std::int64_t top_k() const noexcept { return moe().num_slots(); }
   std::int64_t num_local() const noexcept { return owners().num_local(rank()); }
 
-  /// A message: the number of tokens, ids i32 [tokens, k], rows [tokens, H]; each part aligned.
+  /// A message: the number of tokens, ids i32 [tokens, k], rows [tokens, H], scales [tokens, groups] where the rows are
+  /// codes; each part aligned.
   static constexpr std::int64_t kIdsAt = kMessageAlignment;
   std::int64_t rows_at(std::int64_t num_tokens) const {
     return kIdsAt + round_up(num_tokens * top_k() * std::int64_t{sizeof(std::int32_t)}, kMessageAlignment);
   }
-  std::int64_t message_bytes(std::int64_t num_tokens) const { return rows_at(num_tokens) + num_tokens * row_bytes(); }
+  std::int64_t row_bytes() const { return row_format().row_bytes(); }
+  std::int64_t scales_at(std::int64_t num_tokens) const {
+    return rows_at(num_tokens) + round_up(num_tokens * row_bytes(), kMessageAlignment);
+  }
+  std::int64_t message_bytes(std::int64_t num_tokens) const {
+    return scales_at(num_tokens) + num_tokens * row_format().scale_bytes();
+  }
 
   SlotState take(Arena& arena, std::int64_t num_tokens) const;
   void find_returns(const PrepareInput& input, const SlotState& s) const;
@@ -81,7 +89,8 @@ SlotState LowLatency::take(Arena& arena, std::int64_t num_tokens) const {
   s.send = arena.take(DType::u8, {ranks, round_up(message_bytes(num_tokens), kMessageAlignment)});
   s.receive = arena.take(DType::u8, {ranks, round_up(message_bytes(most), kMessageAlignment)});
   s.messages = arena.take(DType::u8, {ranks * static_cast<std::int64_t>(sizeof(SendMessage) + sizeof(ReceiveMessage))});
-  s.activations = arena.take(moe().dtype, {num_local(), expert_rows(num_tokens), hidden_size()});
+  s.activations = row_format().take_rows(arena, {num_local(), expert_rows(num_tokens)});
+  s.scales = row_format().take_scales(arena, {num_local(), expert_rows(num_tokens)});
   s.counts = arena.take(DType::i32, {num_local()});
   s.source = arena.take(DType::i32, {returns});
   s.packed = arena.take(DType::f32, {returns, hidden_size()});
@@ -123,11 +132,14 @@ void LowLatency::pack(const PrepareInput& input, const SlotState& s, Stream stre
       for (std::int64_t pick = 0; pick < top_k(); ++pick)
         ids[i * top_k() + pick] = static_cast<std::int32_t>(expert_of(input.routing, s.plan.token_of(first + i), pick));
     std::byte* rows = message + rows_at(count);
-    cpu::parallel_for(*stream.executor, count, kSumsWorthThreads / hidden_size(),
-                      [&](std::int64_t begin, std::int64_t end, int) {
-                        for (std::int64_t i = begin; i < end; ++i)
-                          pack_row(input, s.plan.token_of(first + i), rows + i * row_bytes());
-                      });
+    std::byte* scales = message + scales_at(count);
+    cpu::parallel_for(
+        *stream.executor, count, kSumsWorthThreads / hidden_size(), [&](std::int64_t begin, std::int64_t end, int) {
+          for (std::int64_t i = begin; i < end; ++i)
+            row_format().pack(
+                input, s.plan.token_of(first + i), rows + i * row_bytes(),
+                TensorView(scales + i * row_format().scale_bytes(), s.scales.dtype, {row_format().num_scales()}));
+        });
   }
 }
 
@@ -161,6 +173,7 @@ std::int64_t LowLatency::lay_out_from(int source, const SlotState& s, std::int64
          moe().max_num_tokens);
   const auto* ids = reinterpret_cast<const std::int32_t*>(message + kIdsAt);
   const std::byte* rows = message + rows_at(count);
+  const std::byte* scales = message + scales_at(count);
   auto* counts = s.counts.as<std::int32_t>();
   const std::int64_t slots = s.activations.size(1);
   for (std::int64_t i = 0; i < count; ++i)
@@ -171,6 +184,7 @@ std::int64_t LowLatency::lay_out_from(int source, const SlotState& s, std::int64
       const std::int64_t expert = owners().slot_of(mine[pick]);
       const std::int64_t row = counts[expert]++;
       std::copy_n(rows + i * row_bytes(), row_bytes(), s.activations.at(expert).at(row).as<std::byte>());
+      row_format().copy_scales(scales + i * row_format().scale_bytes(), s.scales.at(expert).at(row));
       s.source.as<std::int32_t>()[next_return++] = static_cast<std::int32_t>(expert * slots + row);
     }
   return next_return;
@@ -178,6 +192,7 @@ std::int64_t LowLatency::lay_out_from(int source, const SlotState& s, std::int64
 
 Pending<Prepared> LowLatency::prepare_async(const PrepareInput& input, Arena& arena, Stream stream) {
   check_exchange(input, moe());
+  row_format().check(input);
   SlotState& s = *take_state<SlotState>(arena);
   s = take(arena, input.hidden_states.size(0));
   s.channel = input.channel;
@@ -191,6 +206,7 @@ Pending<Prepared> LowLatency::prepare_async(const PrepareInput& input, Arena& ar
                              lay_out(s);
                              Prepared prepared;
                              prepared.activations = s.activations;
+                             if (row_format().coded()) prepared.scales = s.scales;
                              prepared.expert_tokens = ExpertTokens{s.counts, s.counts.as<std::int32_t>()};
                              prepared.handle = &s;
                              return prepared;

@@ -13,6 +13,7 @@
 #include "conclave/registry.hpp"
 #include "cpu/parallel_for.hpp"
 #include "dispatch/finalize_local.hpp"
+#include "dispatch/row_format.hpp"
 #include "dispatch/supports.hpp"
 #include "dispatch/weight_on_input.hpp"
 
@@ -24,7 +25,8 @@ namespace {
 constexpr std::int64_t kElementsWorthThreads = 16384;
 
 struct Buffers {
-  TensorView activations;  ///< [E_local, T, H]
+  TensorView activations;  ///< [E_local, T, H]: numbers, or codes
+  TensorView scales;       ///< [E_local, T, groups] of codes
   TensorView counts;       ///< i32 [E_local]
   TensorView rows;         ///< i32 [M, k]: row of (token, pick) at its expert; -1 where there is nothing to copy
 };
@@ -32,9 +34,11 @@ struct Buffers {
 class NoEpBatched final : public ModularPrepareFinalize {
  public:
   NoEpBatched(std::string name, const Problem& problem)
-      : name_(std::move(name)), moe_(problem.moe), num_local_(num_local_experts(problem)) {}
+      : name_(std::move(name)), moe_(problem.moe), num_local_(num_local_experts(problem)), row_format_(problem) {}
 
   const std::string& name() const noexcept override { return name_; }
+  bool can_quantise(QuantKey activations) const noexcept override { return can_code_rows(activations); }
+  void post_init_setup(const Experts& experts) override { row_format_.negotiate(experts); }
   ActivationFormat activation_format() const noexcept override { return ActivationFormat::batched_experts; }
   std::optional<std::int64_t> max_num_tokens_per_rank() const noexcept override { return moe_.max_num_tokens; }
   std::int64_t expert_rows(std::int64_t num_tokens) const noexcept override { return num_tokens; }
@@ -43,6 +47,7 @@ class NoEpBatched final : public ModularPrepareFinalize {
 
   Prepared prepare(const PrepareInput& input, Arena& arena, Stream stream) override {
     check_prepare(input, moe_);
+    row_format_.check(input);
     const SlotLookup slot_of(input.routing.topk_ids, input.expert_map, moe_.num_weight_experts(), num_local_);
     const Buffers buffers = take(arena, slot_of.num_tokens(), slot_of.top_k());
     count(slot_of, buffers);
@@ -53,6 +58,7 @@ class NoEpBatched final : public ModularPrepareFinalize {
                       });
     Prepared prepared;
     prepared.activations = buffers.activations;
+    if (row_format_.coded()) prepared.scales = buffers.scales;
     prepared.expert_tokens = ExpertTokens{buffers.counts, buffers.counts.as<std::int32_t>()};
     return prepared;
   }
@@ -64,7 +70,8 @@ class NoEpBatched final : public ModularPrepareFinalize {
  private:
   Buffers take(Arena& arena, std::int64_t num_tokens, std::int64_t top_k) const {
     Buffers buffers;
-    buffers.activations = arena.take(moe_.dtype, {num_local_, num_tokens, moe_.expert_width()});
+    buffers.activations = row_format_.take_rows(arena, {num_local_, num_tokens});
+    buffers.scales = row_format_.take_scales(arena, {num_local_, num_tokens});
     buffers.counts = arena.take(DType::i32, {num_local_});
     buffers.rows = arena.take(DType::i32, {num_tokens, top_k});
     return buffers;
@@ -94,18 +101,15 @@ class NoEpBatched final : public ModularPrepareFinalize {
             std::int64_t pick) const {
     const std::int32_t row = buffers.rows.at(token).as<std::int32_t>()[pick];
     if (row < 0) return;
-    const ConstTensorView from = input.hidden_states.at(token);
-    const TensorView to = buffers.activations.at(slot_of(token, pick)).at(row);
-    if (input.apply_router_weight_on_input) {
-      scale_row(from, router_weight(input.routing, token, pick), to);
-    } else {
-      std::copy_n(from.as<std::byte>(), from.bytes(), to.as<std::byte>());
-    }
+    // The router weight goes on the input with one pick only: that of the token.
+    const std::int64_t expert = slot_of(token, pick);
+    row_format_.pack(input, token, buffers.activations.at(expert).at(row).data, buffers.scales.at(expert).at(row));
   }
 
   std::string name_;
   MoeConfig moe_;
   std::int64_t num_local_;
+  RowFormat row_format_;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ Support supports_activations(const Problem& problem) {
   const MoeConfig& moe = problem.moe;
   if (problem.device.device.type != DeviceType::cpu)
     return Support::no(fmt::format("device {}, it runs on cpu", to_string(problem.device.device)));
-  // Experts quantise what they get (expects_unquantized_inputs); activations travel as they are.
+  // Rows travel as codes or, to experts that quantise what they get (expects_unquantized_inputs), as they are.
   if (const Support key = quant::supports_key(problem.quant.activations, QuantRole::activations); !key) return key;
   if (!is_compute_dtype(moe.dtype))
     return Support::no(fmt::format("dtype {}, it takes f32, bf16 or f16", name_of(moe.dtype)));

@@ -111,9 +111,10 @@ FusedMoeKernel::FusedMoeKernel(const Problem& problem, std::unique_ptr<PrepareFi
   require(prepare_finalize_->is_monolithic() == experts_->is_monolithic(),
           "kernel: {} is {} and {} is {}, expected both modular or both monolithic", prepare_finalize_->name(),
           kind(prepare_finalize_->is_monolithic()), experts_->name(), kind(experts_->is_monolithic()));
-  require(problem.quant.activations == QuantKey::none || experts_->expects_unquantized_inputs(),
+  const QuantKey key = problem.quant.activations;
+  require(key == QuantKey::none || experts_->expects_unquantized_inputs() || prepare_finalize_->can_quantise(key),
           "kernel: {} takes activations quantised as {}, and {} passes them on as they are", experts_->name(),
-          name_of(problem.quant.activations), prepare_finalize_->name());
+          name_of(key), prepare_finalize_->name());
   prepare_finalize_->post_init_setup(*experts_);
   require(prepare_finalize_->activation_format() == experts_->activation_format(),
           "kernel: {} produces the {} format and {} takes the {} format", prepare_finalize_->name(),

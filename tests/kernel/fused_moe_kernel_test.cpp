@@ -45,7 +45,7 @@ TEST(FusedMoeKernel, SomebodyMustQuantise) {
   const Registry r = builtin_registry();
   const Problem plain = test::small_problem();
   Problem p = plain;
-  p.quant.activations = QuantKey::fp8_token;
+  p.quant.activations = QuantKey::fp8_tensor;  // Its scales are the experts'; prepare cannot know them.
   const auto compose = [&](const Problem& of_experts) {
     try {
       FusedMoeKernel(p, make(r.prepare_finalizes, "dispatch/no_ep", p),
@@ -56,7 +56,8 @@ TEST(FusedMoeKernel, SomebodyMustQuantise) {
     return std::string("no error");
   };
   EXPECT_EQ(compose(p), "no error");
-  EXPECT_THAT(compose(plain), HasSubstr("takes activations quantised as fp8_token, and dispatch/no_ep passes them on"));
+  EXPECT_THAT(compose(plain),
+              HasSubstr("takes activations quantised as fp8_tensor, and dispatch/no_ep passes them on"));
 }
 
 /// Wraps a synchronous part and records the order in which the kernel drives it.

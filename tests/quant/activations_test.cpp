@@ -35,6 +35,33 @@ TEST(ActivationQuantiser, IsEncodingAndDecoding) {
   }
 }
 
+/// What travels between ranks is the round trip, cut in two; also where the scales are not neighbours.
+TEST(ActivationQuantiser, CodesOfARowDecodeToItsRoundTrip) {
+  constexpr std::int64_t kCols = 576;
+  const Tensor x = test::random_tensor(DType::f32, {3, kCols}, 9);
+  int tried = 0;
+  for (K key : all_quant_keys()) {
+    if (key == K::none || !supports_key(key, QuantRole::activations) || !codes_by_row(key)) continue;
+    ++tried;
+    const ActivationQuantiser quantiser(key);
+    for (std::int64_t stride : {1, 3})
+      for (std::int64_t r = 0; r < 3; ++r) {
+        const std::vector<float> row = row_values(x, r);
+        std::vector<float> expected = row;
+        quantiser.round_trip(expected.data(), kCols, NAN);
+        std::vector<std::uint8_t> codes(kCols, 0xEE);
+        std::vector<float> scales(kCols * 3, -7.0f);  // Room for any type.
+        quantiser.encode(
+            kCols, [&](std::int64_t first, std::int64_t n, float* to) { std::copy_n(row.data() + first, n, to); },
+            codes.data(), scales.data(), stride);
+        std::vector<float> got(kCols, NAN);
+        quantiser.decode(codes.data(), scales.data(), stride, kCols, got.data());
+        EXPECT_EQ(got, expected) << name_of(key) << " " << stride;
+      }
+  }
+  EXPECT_EQ(tried, 6);
+}
+
 TEST(ActivationQuantiser, TheScaleOfABatchIsThatOfTheTensor) {
   const Tensor x = test::random_tensor(DType::f32, {3, 40}, 8);
   for (K key : {K::fp8_tensor_dynamic, K::int8_tensor_dynamic}) {

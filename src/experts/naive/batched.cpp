@@ -42,14 +42,16 @@ class Batched final : public PlainExperts<ModularExperts> {
   void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
              Stream stream) const override {
     const PlainWeights& weights = plain(packed);
-    check_hidden_states(input.hidden_states, 3);
+    const bool coded = check_codes(input.hidden_states, input.scales, 3);
+    if (!coded) check_hidden_states(input.hidden_states, 3);
     const std::span<const std::int32_t> counts = batched_counts(input, weights, buffers.output);
     const std::int64_t max_rows = buffers.output.size(1);
     for (std::int64_t e = 0; e < buffers.output.size(0); ++e) {
       const std::int64_t rows = valid_rows(counts, weights, e, max_rows);
       const TensorView output = buffers.output.at(e);
       if (rows > 0) {
-        run_expert(weights, e, input.hidden_states.at(e).narrow(0, 0, rows), buffers, output.narrow(0, 0, rows),
+        const ConstTensorView scales = coded ? input.scales->at(e).narrow(0, 0, rows) : ConstTensorView{};
+        run_expert(weights, e, input.hidden_states.at(e).narrow(0, 0, rows), scales, buffers, output.narrow(0, 0, rows),
                    *stream.executor);
       }
       std::fill_n(output.as<float>() + rows * hidden_size(), (max_rows - rows) * hidden_size(), 0.0f);
@@ -61,14 +63,14 @@ class Batched final : public PlainExperts<ModularExperts> {
   }
 
  private:
-  void run_expert(const PlainWeights& weights, std::int64_t e, const ConstTensorView& x, const ExpertsBuffers& buffers,
-                  const TensorView& output, Executor& executor) const {
+  void run_expert(const PlainWeights& weights, std::int64_t e, const ConstTensorView& x, const ConstTensorView& scales,
+                  const ExpertsBuffers& buffers, const TensorView& output, Executor& executor) const {
     const std::int64_t rows = x.size(0);
     const quant::ActivationQuantiser& quantiser = weights.activations();
     const TensorView product = buffers.workspace13.narrow(0, 0, rows);
     const TensorView inner = buffers.workspace2.narrow(0, 0, rows);
-    cpu::dense(quantiser ? quantised(weights, e, x, buffers) : x, weights.w13().at(e), bias_of(weights.w13_bias(), e),
-               product, executor);
+    cpu::dense(quantiser ? quantised(weights, e, x, scales, buffers) : x, weights.w13().at(e),
+               bias_of(weights.w13_bias(), e), product, executor);
     cpu::parallel_for(executor, rows, kRowsWorthThreads, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t row = begin; row < end; ++row) {
         auto* y = inner.at(row).as<float>();
@@ -81,10 +83,15 @@ class Batched final : public PlainExperts<ModularExperts> {
 
   /// The rows of one expert as they come out of their codes.
   ConstTensorView quantised(const PlainWeights& weights, std::int64_t e, const ConstTensorView& x,
-                            const ExpertsBuffers& buffers) const {
+                            const ConstTensorView& scales, const ExpertsBuffers& buffers) const {
     const TensorView out(buffers.scratch.data, DType::f32, {x.size(0), hidden_size()});
     for (std::int64_t row = 0; row < x.size(0); ++row) {
       auto* y = out.at(row).as<float>();
+      if (scales.rank > 0) {  // Codes that came as codes.
+        weights.activations().decode(x.at(row).as<std::uint8_t>(), scales.at(row).data, scales.stride(1), hidden_size(),
+                                     y);
+        continue;
+      }
       cpu::load_row_f32(x.at(row), y);
       weights.activations().round_trip(y, hidden_size(), weights.a1_scale(e));
     }

@@ -36,7 +36,8 @@ class Batched final : public PlainExperts<ModularExperts> {
   void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
              Stream stream) const override {
     const PlainWeights& weights = plain(packed);
-    check_hidden_states(input.hidden_states, 3);
+    const bool coded = check_codes(input.hidden_states, input.scales, 3);
+    if (!coded) check_hidden_states(input.hidden_states, 3);
     const std::span<const std::int32_t> counts = batched_counts(input, weights, buffers.output);
     RowRunner runner(moe(), activation(), weights, row_buffers(buffers, moe(), buffers.scratch.data), *stream.executor);
     const auto add_rows = [&] {
@@ -45,7 +46,9 @@ class Batched final : public PlainExperts<ModularExperts> {
         for (std::int64_t row = 0; row < buffers.output.size(1); ++row) {
           auto* output = buffers.output.at(e).at(row).as<float>();
           if (row < valid) {
-            runner.add({.input = input.hidden_states.at(e).at(row).data, .expert = e, .output = output});
+            Row from{.input = input.hidden_states.at(e).at(row).data, .expert = e, .output = output};
+            if (coded) from.set_scales(input.scales->at(e).at(row));
+            runner.add(from);
           } else {
             std::fill_n(output, hidden_size(), 0.0f);
           }

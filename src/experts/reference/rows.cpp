@@ -95,6 +95,8 @@ void RowRunner::quantise(const TensorView& rows, std::int64_t width, bool inner)
   const quant::ActivationQuantiser& quantiser = weights_.activations();
   if (!quantiser) return;
   for (std::int64_t r = 0; r < count_; ++r) {
+    // Codes that came as codes are numbers by now.
+    if (!inner && rows_[static_cast<std::size_t>(r)].scales != nullptr) continue;
     const std::int64_t expert = rows_[static_cast<std::size_t>(r)].expert;
     const float fixed = inner ? weights_.a2_scale(expert) : weights_.a1_scale(expert);
     const float of_batch = inner ? inner_scale_ : input_scale_;
@@ -108,6 +110,11 @@ void RowRunner::load_inputs() const {
     for (std::int64_t r = begin; r < end; ++r) {
       const Row& row = rows_[static_cast<std::size_t>(r)];
       float* x = buffers_.input.at(r).as<float>();
+      if (row.scales != nullptr) {
+        weights_.activations().decode(static_cast<const std::uint8_t*>(row.input), row.scales, row.scale_stride, hidden,
+                                      x);
+        continue;
+      }
       cpu::load_f32(row.input, moe_.dtype, hidden, x);
       if (row.input_weight != 1.0f) scale_rounded(x, hidden, row.input_weight, moe_.dtype);
     }

@@ -21,10 +21,18 @@ namespace conclave::experts::reference {
 inline constexpr std::int64_t kWaveRows = 64;
 
 struct Row {
-  const void* input = nullptr;  ///< hidden_size elements of moe.dtype.
-  std::int64_t expert = 0;      ///< Local slot.
-  float* output = nullptr;      ///< hidden_size values.
-  float input_weight = 1.0f;    ///< Multiplies the input, and the product is rounded to moe.dtype: that is its type.
+  const void* input = nullptr;   ///< hidden_size elements of moe.dtype, or codes of them where there are scales.
+  std::int64_t expert = 0;       ///< Local slot.
+  float* output = nullptr;       ///< hidden_size values.
+  const void* scales = nullptr;  ///< Of input that prepare has quantised, `scale_stride` elements apart.
+  std::int64_t scale_stride = 1;
+  float input_weight = 1.0f;  ///< Multiplies the input, and the product is rounded to moe.dtype: that is its type.
+
+  /// `row`: the scales of this row's groups.
+  void set_scales(const ConstTensorView& row) {
+    scales = row.data;
+    scale_stride = row.stride(0);
+  }
 };
 
 /// Views of f32 matrices with one row for each row of a wave.

@@ -32,7 +32,8 @@ class Standard final : public PlainExperts<ModularExperts> {
   void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
              Stream stream) const override {
     const PlainWeights& weights = plain(packed);
-    check_hidden_states(input.hidden_states, 2);
+    const bool coded = check_codes(input.hidden_states, input.scales, 2);
+    if (!coded) check_hidden_states(input.hidden_states, 2);
     const std::int64_t num_local = weights.num_local_experts();
     const std::int64_t num_experts = input.expert_map ? input.expert_map->size(0) : num_local;
     const SlotLookup slot_of(input.topk_ids, input.expert_map, num_experts, num_local);
@@ -47,7 +48,9 @@ class Standard final : public PlainExperts<ModularExperts> {
           if (slot < 0) {
             std::fill_n(output, hidden_size(), 0.0f);
           } else {
-            runner.add({.input = input.hidden_states.at(token).data, .expert = slot, .output = output});
+            Row row{.input = input.hidden_states.at(token).data, .expert = slot, .output = output};
+            if (coded) row.set_scales(input.scales->at(token));
+            runner.add(row);
           }
         }
     };

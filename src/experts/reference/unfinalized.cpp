@@ -21,9 +21,9 @@ namespace {
 struct OpenScratch {
   /// f32 [M, k], as routers give them: in a narrower type they would be rounded, as no other part's are.
   TensorView weights;
-  TensorView map;      ///< i32 [M, k]
-  TensorView first;    ///< i32 [E + 1]: the next row of each expert
-  TensorView input;    ///< f32 [rows, H]: inputs of a wave
+  TensorView map;    ///< i32 [M, k]
+  TensorView first;  ///< i32 [E + 1]: the next row of each expert
+  TensorView input;  ///< f32 [rows, H]: inputs of a wave
 };
 
 class Unfinalized final : public PlainExperts<ModularExperts> {
@@ -49,7 +49,8 @@ class Unfinalized final : public PlainExperts<ModularExperts> {
   void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
              Stream stream) const override {
     const PlainWeights& weights = plain(packed);
-    check_hidden_states(input.hidden_states, 2);
+    const bool coded = check_codes(input.hidden_states, input.scales, 2);
+    if (!coded) check_hidden_states(input.hidden_states, 2);
     const std::int64_t num_local = weights.num_local_experts();
     require(num_local <= moe().num_weight_experts(), "weights: given {} experts, expected at most {}", num_local,
             moe().num_weight_experts());
@@ -67,9 +68,11 @@ class Unfinalized final : public PlainExperts<ModularExperts> {
         for (std::int64_t pick = 0; pick < slot_of.top_k(); ++pick) {
           const std::int64_t row = scratch.map.at(token).as<std::int32_t>()[pick];
           if (row < 0) continue;
-          runner.add({.input = input.hidden_states.at(token).data,
-                      .expert = slot_of(token, pick),
-                      .output = buffers.output.at(row).as<float>()});
+          Row from{.input = input.hidden_states.at(token).data,
+                   .expert = slot_of(token, pick),
+                   .output = buffers.output.at(row).as<float>()};
+          if (coded) from.set_scales(input.scales->at(token));
+          runner.add(from);
         }
     };
     runner.measure(add_rows);

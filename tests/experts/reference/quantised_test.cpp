@@ -175,11 +175,22 @@ TEST(ReferenceQuantised, OneScaleSpansTheWholeBatch) {
   }
 }
 
-TEST(ReferenceQuantised, AsksForActivationsAsTheyAre) {
-  Problem problem = make_quantised(K::none, K::fp8_token).coded.problem;
-  EXPECT_TRUE(test::make_experts(builtin_experts(), kReference, problem)->expects_unquantized_inputs());
+/// Scales that experts, or the whole batch, must bring cannot be made before rows travel; those of a row can.
+TEST(ReferenceQuantised, AsksForActivationsAsTheyAreWhereARowDoesNotSay) {
+  Problem problem = make_quantised(K::none, K::fp8_tensor).coded.problem;
+  const auto expects = [&](const std::string& part) {
+    return test::make_experts(builtin_experts(), part, problem)->expects_unquantized_inputs();
+  };
+  for (K key : {K::fp8_tensor, K::fp8_tensor_dynamic, K::nvfp4, K::nvfp4_token, K::int8_tensor}) {
+    problem.quant.activations = key;
+    EXPECT_TRUE(expects(kReference)) << name_of(key);
+  }
+  for (K key : {K::fp8_token, K::fp8_block128, K::mxfp8, K::mxfp4, K::int8_token}) {
+    problem.quant.activations = key;
+    EXPECT_FALSE(expects(kReference)) << name_of(key);
+  }
   problem.quant.activations = K::none;
-  EXPECT_FALSE(test::make_experts(builtin_experts(), kReference, problem)->expects_unquantized_inputs());
+  EXPECT_FALSE(expects(kReference));
 }
 
 TEST(ReferenceQuantised, UpdateDecodesAgain) {
