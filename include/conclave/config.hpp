@@ -129,6 +129,7 @@ struct Problem {
   ParallelConfig parallel;
   QuantConfig quant;
   DeviceFacts device;
+  std::vector<std::string> notes{};  ///< What was done to the problem on the way here; lines of the plan's report.
 };
 
 }  // namespace conclave

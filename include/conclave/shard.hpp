@@ -17,7 +17,7 @@ namespace conclave {
 /// Views into the given weights, but for `owned`, which must live as long. give_up is not set.
 struct ShardedWeights {
   ExpertWeights experts;
-  std::vector<Tensor> owned;  ///< Slices that no strides can describe: the gate and up halves of w13.
+  std::vector<Tensor> owned;  ///< Slices that no strides can describe (gate and up halves of w13), and expert_ids.
 };
 
 /// The range of [0, size) that `rank` of `num_ranks` holds: sizes differ by one at most, the first ones are larger.
@@ -32,6 +32,15 @@ ShardRange shard_range(std::int64_t size, std::int64_t num_ranks, std::int64_t r
 /// not. Every rank keeps the bias of w2; the experts of the first rank add it.
 /// Throws Error naming the tensor if the cut does not fall between two groups that share a scale.
 ShardedWeights shard_weights(const MoeConfig& moe, const ExpertWeights& weights, const ParallelConfig& parallel);
+
+/// The problem of one rank of `whole.parallel`, `whole.moe` and `whole.quant` being those of the whole layer: the
+/// config of shard_config(), and the format that its weights have after the cut. Where a cut of any rank falls inside a
+/// group that shares a scale, it is the key's variant with the largest smaller group that no cut divides, else none:
+/// then the weights are decoded when they are cut, mxfp4 to bf16, which holds it, the others to f32. A note says
+/// so.
+Problem shard_problem(const Problem& whole);
+/// The weights of that problem. As shard_weights() below, but no cut is refused.
+ShardedWeights shard_weights(const Problem& whole, const ExpertWeights& weights);
 
 /// The config of one rank: intermediate sizes cut by parallel.tp_size.
 MoeConfig shard_config(const MoeConfig& moe, const ParallelConfig& parallel);

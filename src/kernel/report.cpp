@@ -113,6 +113,8 @@ std::string Plan::report() const {
                         summary_of(shared->problem));
   text += "owners:\n";
   for (const std::string& line : owners) text += "  " + line + "\n";
+  if (!problem.notes.empty()) text += "notes:\n";
+  for (const std::string& line : problem.notes) text += "  " + line + "\n";
   text += fmt::format("workspace: {} for up to {} tokens\n", bytes_text(static_cast<double>(workspace_bytes)),
                       problem.moe.max_num_tokens);
   if (problem.device.bytes_per_second > 0)

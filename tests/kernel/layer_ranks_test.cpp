@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "conclave/comm.hpp"
+#include "conclave/quantise.hpp"
 #include "conclave/shard.hpp"
 #include "conclave/tail.hpp"
 #include "kernel/layer_fixture.hpp"
@@ -266,6 +267,47 @@ TEST(LayerRanks, AnOpenOutputBringsTheSharedExpertOnce) {
       EXPECT_EQ(owners, experts_in_parallel ? 1 : 4);
       EXPECT_LT(test::rel_error(four, test::values(one)), 1e-5) << experts << " ep " << experts_in_parallel;
     }
+}
+
+/// Tensor parallelism of quantised weights, cut inside the groups that share a scale.
+TEST(LayerRanks, CutsInsideGroupsOfScalesGiveTheLayerOfOneRank) {
+  struct Cut {
+    QuantKey key;
+    std::int64_t intermediate_size;
+    int ranks;
+    const char* note;
+    W13Layout layout = W13Layout::gate_up;
+    bool split = false;
+  };
+  const Cut cuts[] = {{QuantKey::fp8_block128, 300, 3, "fp8_block128 decoded to f32"},
+                      {QuantKey::int4_group128, 256, 4, "int4_group128 as int4_group64", W13Layout::interleaved},
+                      {QuantKey::mxfp4, 96, 2, "mxfp4 decoded to bf16"},
+                      {QuantKey::fp8_tensor, 37, 3, "", W13Layout::interleaved, true}};
+  for (const Cut& cut : cuts) {
+    Problem p = test::small_problem();
+    p.moe.hidden_size = 128;
+    p.moe.intermediate_size = cut.intermediate_size;
+    p.moe.w13_layout = cut.layout;
+    p.moe.has_w13_bias = p.moe.has_w2_bias = true;
+    LayerTensors tensors = test::random_layer(p, 25);
+    const QuantisedExperts coded = quantise_experts(p.moe, cut.key, tensors.weights.experts, cut.split);
+    tensors.weights.experts = coded.weights(tensors.weights.experts);
+    p.quant.weights = cut.key;
+    const Tensor x = test::random_tensor(DType::f32, {kLayerTokens, p.moe.hidden_size}, 26);
+    const auto expected = test::values(alone(p, tensors, x, {}));
+    const Registry registry = builtin_registry();
+    run_ranks(cut.ranks, [&](Communicator& c) {
+      auto executor = make_inline_executor();
+      Problem whole = p;
+      whole.parallel = replicated(cut.ranks, false)(c.rank());
+      const ShardedWeights shard = shard_weights(whole, tensors.weights.experts);
+      LayerWeights weights = tensors.weights;
+      weights.experts = shard.experts;
+      MoeLayer layer(plan(shard_problem(whole), registry), registry, weights, Stream::cpu(*executor), &c);
+      EXPECT_THAT(layer.plan().report(), HasSubstr(cut.note));
+      EXPECT_LT(test::rel_error(test::run_layer(layer, x).output, expected), 1e-5) << name_of(cut.key);
+    });
+  }
 }
 
 TEST(LayerRanks, InterleavedAndUngatedWeightsAreCutByWidthToo) {
