@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench_ranks.hpp"
 #include "bench_weights.hpp"
 #include "conclave/micro_batches.hpp"
 #include "convert.hpp"
@@ -55,7 +56,8 @@ class Bench {
     PlanOptions pins;
     pins.experts = part;
     pins.report_tokens = {};
-    const Variant variant = plan_variant(problem_, problem_.moe.dtype, registry_, pins);
+    if (o_.ranks != nullptr) pins.prepare_finalize = o_.prepare;
+    const Variant variant = plan_variant(problem_to_plan(), problem_.moe.dtype, registry_, pins);
     if (!variant.plan) {
       if (report_.refusals.empty()) report_.refusals = variant.report;
       report_.notes.push_back(fmt::format("not run: {}: {}", part, variant.refusal));
@@ -63,8 +65,9 @@ class Bench {
     }
     if (!selected_.checkpoint) require_memory(variant.plan->problem);
     progress_.show(fmt::format("{}: making weights", variant.plan->experts.chosen));
-    LayerWeights weights = make_weights(variant, true);
+    LayerWeights weights = make_weights(variant, o_.ranks == nullptr);
     prepare_inputs(*variant.plan, weights);
+    if (o_.ranks != nullptr) return run_over_ranks(variant, pins, std::move(weights));
     if (!o_.record.empty() && report_.rows.empty()) record(*variant.plan, weights);
     const std::size_t first = report_.rows.size();
     {
@@ -74,11 +77,47 @@ class Bench {
     if (o_.stages) add_stages(variant, first);
   }
 
+  /// What a part is asked about: of the first rank, where there are several.
+  Problem problem_to_plan() const {
+    if (o_.ranks == nullptr) return problem_;
+    return problem_of_rank(problem_, o_.prepare, problem_.moe.max_num_tokens, o_.ranks->size(), 0, Placement::linear);
+  }
+
+  void run_over_ranks(const Variant& variant, const PlanOptions& pins, LayerWeights weights) {
+    Problem whole = variant.plan->problem;
+    whole.parallel = {};
+    whole.moe.max_num_tokens = problem_.moe.max_num_tokens;
+    progress_.show(fmt::format("{}: {} ranks", variant.plan->experts.chosen, o_.ranks->size()));
+    const RankBench bench{*o_.ranks,
+                          registry_,
+                          whole,
+                          pins,
+                          std::move(weights),
+                          hidden_,
+                          draws_,
+                          o_.tokens,
+                          o_.timing,
+                          o_.micro_batches,
+                          report_.rows.empty() ? o_.trace : ""};
+    const RankTimes times = time_over_ranks(bench, machine_.stream);
+    for (const auto& [num_tokens, timing] : times.times)
+      report_.rows.push_back({num_tokens,
+                              fmt::format("{} + {}", times.experts, times.prepare),
+                              point_of(whole, draws_.at(num_tokens), timing, num_tokens),
+                              {}});
+    if (!times.finite) report_.notes.push_back(fmt::format("WRONG: {} left values that are not finite", times.experts));
+    if (report_.notes.empty())
+      report_.notes.push_back(
+          fmt::format("{} ranks by {}: each call's tokens are spread over the ranks, its time is "
+                      "that of the slowest rank; the floor is that of the whole on this machine",
+                      o_.ranks->size(), times.prepare));
+  }
+
   /// Inputs and draws, the same for every part.
   void prepare_inputs(const Plan& plan, const LayerWeights& weights) {
     if (!draws_.empty()) return;
     const MoeConfig& c = plan.problem.moe;
-    hidden_ = Tensor(c.dtype, {c.max_num_tokens, c.hidden_size});
+    hidden_ = Tensor(c.dtype, {problem_.moe.max_num_tokens, c.hidden_size});
     fill_random(hidden_, 1.0, 77, *machine_.executor);
     const auto router = registry_.routers.find(plan.router.chosen)->make(PartContext{plan.problem, nullptr});
     for (const std::int64_t m : o_.tokens)

@@ -15,6 +15,7 @@
 #include "machine.hpp"
 #include "problem_options.hpp"
 #include "progress.hpp"
+#include "ranks.hpp"
 
 namespace conclave::cli {
 
@@ -25,8 +26,10 @@ struct BenchOptions {
   TimingOptions timing;
   bool stages = false;
   std::string record;
-  int micro_batches = 1;  ///< Parts of the batch that run interleaved.
-  std::string trace;      ///< File for the timeline of one run of the first point.
+  int micro_batches = 1;                        ///< Parts of the batch that run interleaved.
+  std::string trace;                            ///< File for the timeline of one run of the first point.
+  const Ranks* ranks = nullptr;                 ///< Where the layer runs over several, or over mpirun's.
+  std::string prepare = "dispatch/all_to_all";  ///< The prepare/finalize over ranks.
 };
 
 struct BenchRow {

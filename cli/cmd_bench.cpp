@@ -21,6 +21,8 @@ struct BenchCommand {
   ProblemOptions problem;
   std::string tokens = "1,8,64,512", experts;
   BenchOptions bench;
+  RankOptions ranks;
+  std::string prepare;
 };
 
 std::string micros(double value) {
@@ -119,8 +121,17 @@ int run_bench(const BenchCommand& o) {
   if (*std::min_element(options.tokens.begin(), options.tokens.end()) < 1)
     bad_input("--tokens: given \"{}\", expected 1 or more", o.tokens);
   options.parts = parts_of(o.experts, registry);
+  const Ranks ranks(o.ranks);
+  if (o.ranks.comm != "self") {
+    options.ranks = &ranks;
+    if (options.stages || !options.record.empty()) bad_input("--stages, --record: given with --comm {}", o.ranks.comm);
+    if (!o.prepare.empty()) options.prepare = part_name("--prepare", registry.prepare_finalizes, o.prepare);
+  } else if (!o.prepare.empty()) {
+    bad_input("--prepare: given \"{}\" without --comm sim or mpi", o.prepare);
+  }
   const BenchReport report = run_bench(selected, options, registry, machine);
   if (report.rows.empty()) throw Error(ErrorKind::unsupported, report.refusals);
+  if (!ranks.is_root()) return kOk;
   const bool wrong = std::any_of(report.notes.begin(), report.notes.end(),
                                  [](const std::string& note) { return note.starts_with("WRONG"); });
   if (o.common.json) {
@@ -146,7 +157,8 @@ Command add_bench(CLI::App& app) {
   auto o = std::make_shared<BenchCommand>();
   OptionSet set(app, "bench", "Time the whole layer, router logits to output",
                 "Examples: conclave bench data/tiny-moe --tokens 1,64\n"
-                "          conclave bench --shape mixtral --num-experts 2 --dtype bf16 --experts all --stages");
+                "          conclave bench --shape mixtral --num-experts 2 --dtype bf16 --experts all --stages\n"
+                "          mpirun -n 2 conclave bench data/tiny-moe --comm mpi --microbatches 2 --trace two.json");
   add_problem_options(set, o->problem);
   set.add("--tokens", o->tokens, "Token counts, separated by commas")
       .add("--experts", o->experts, "This experts part, or all; default: what plan chooses")
@@ -157,7 +169,9 @@ Command add_bench(CLI::App& app) {
                     "A part whose one run takes longer gets no more tokens")
       .add_in_range("--microbatches", o->bench.micro_batches, 1, 64, "Run the batch in this many interleaved parts")
       .add("--trace", o->bench.trace, "Write a timeline of one run of the first point, for chrome://tracing")
+      .add("--prepare", o->prepare, "Over ranks: this prepare/finalize; default: all_to_all")
       .add("--record", o->bench.record, "Write the problem with the fewest tokens as a case file");
+  add_rank_options(set, o->ranks);
   add_common_options(set, o->common);
   return {set.app(), [o] { return run_bench(*o); }};
 }

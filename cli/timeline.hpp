@@ -24,11 +24,16 @@ class Timeline final : public StageObserver {
 
   /// Times count from the first span. `rank` is the process of the trace.
   std::string json(int rank) const;
+  /// For write_timelines(): a line of JSON, with times of the machine's clock.
+  std::string spans_text(int rank) const;
 
  private:
   static constexpr std::size_t kMost = 65536;
   std::vector<StageSpan> spans_;
 };
+
+/// The spans_text() of several ranks of one machine, one behind the other. Throws Error(io) naming the file.
+void write_timelines(const std::string& path, const std::string& spans_of_ranks);
 
 /// Throws Error(io) naming the file.
 void write_timeline(const std::string& path, const Timeline& timeline, int rank);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -65,6 +66,39 @@ TEST(BenchCommand, ACheckpointInBothTypesAndASkewedLoad) {
     EXPECT_THAT(r.out, HasSubstr("floor/median"));
     EXPECT_THAT(r.out, HasSubstr("GB/s"));
   }
+}
+
+TEST(BenchCommand, OverRanksWithATimelineOfAll) {
+  const std::string trace = testing::TempDir() + "/ranks.json";
+  for (const char* prepare : {"all_to_all", "low_latency", "no_ep"}) {
+    const CommandResult r =
+        run_command({"bench", "--shape", "12,3,72,40", "--tokens", "9,1", "--min-time", "0.01", "--ranks", "3",
+                     "--comm", "sim", "--prepare", prepare, "--microbatches", "2", "--trace", trace, "--json"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const auto json = r.json();
+    ASSERT_EQ(json["points"].size(), 2U);
+    EXPECT_EQ(json["points"][0]["num_tokens"], 1);
+    EXPECT_THAT(json["points"][0]["experts"].dump(), HasSubstr(std::string(" + dispatch/") + prepare));
+    EXPECT_GE(json["points"][0]["time"]["iterations"], 5);
+    EXPECT_THAT(json["notes"].dump(), HasSubstr("3 ranks by dispatch/"));
+    std::ifstream file(trace);
+    std::map<int, std::set<std::string>> stages;
+    const auto timeline = nlohmann::json::parse(file);
+    for (const auto& event : timeline["traceEvents"])
+      if (event["ph"] == "X") {
+        stages[event["pid"]].insert(event["name"]);
+        EXPECT_GE(event["ts"], 0);
+      }
+    EXPECT_EQ(stages.size(), 3U) << prepare;
+    EXPECT_THAT(stages[2], testing::IsSupersetOf({"route", "experts"}));
+  }
+}
+
+TEST(BenchCommand, RanksNeedATransport) {
+  expect_bad_input(run_command({"bench", "--shape", "12,3,72,40", "--ranks", "2"}), {"--ranks", "2", "self"});
+  expect_bad_input(run_command({"bench", "--shape", "12,3,72,40", "--prepare", "all_to_all"}), {"--prepare", "--comm"});
+  expect_bad_input(run_command({"bench", "--shape", "12,3,72,40", "--ranks", "2", "--comm", "sim", "--stages"}),
+                   {"--stages", "sim"});
 }
 
 TEST(BenchCommand, MemoryThatIsNotThere) {
