@@ -8,6 +8,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "conclave/comm.hpp"
+#include "conclave/micro_batches.hpp"
+#include "conclave/shard.hpp"
 #include "kernel/layer_fixture.hpp"
 
 namespace {
@@ -106,6 +109,66 @@ TEST(NoAllocation, RunOfEveryPart) {
         const std::int64_t before = allocations.load();
         layer.run(input, y.narrow(0, 0, tokens), workspace, stream);
         EXPECT_EQ(allocations.load() - before, 0) << entry.name << " " << name_of(dtype) << " " << tokens;
+      }
+    }
+}
+
+/// Allocations of all ranks while each runs its layer again: whole, and in micro-batches.
+std::int64_t allocations_over_ranks(const Problem& whole, const std::string& prepare, All2All all2all) {
+  constexpr int kRanks = 3;
+  constexpr std::int64_t kTokens = 8;
+  const Registry registry = builtin_registry();
+  const test::LayerTensors t = test::random_layer(whole, 1);
+  const Tensor x = test::random_tensor(whole.moe.dtype, {kTokens, whole.moe.hidden_size}, 2);
+  std::int64_t counted = 0;
+  run_ranks(kRanks, [&](Communicator& c) {
+    auto executor = make_inline_executor();
+    const Stream stream = Stream::cpu(*executor);
+    Problem p = whole;
+    p.moe.max_num_tokens = kTokens;
+    p.parallel = all2all == All2All::none ? make_parallel(kRanks, c.rank(), 1, 0, 1, 0, 1, true, all2all)
+                                          : make_parallel(1, 0, 1, 0, kRanks, c.rank(), 1, true, all2all);
+    PlanOptions options;
+    options.prepare_finalize = prepare;
+    const ShardedWeights shard = shard_weights(p.moe, t.weights.experts, p.parallel);
+    LayerWeights weights = t.weights;
+    weights.experts = shard.experts;
+    MoeLayer layer(plan(p, registry, options), registry, weights, stream, &c);
+    const Tensor y(p.moe.dtype, {kTokens, p.moe.hidden_size});
+    LayerInput input;
+    // One rank without tokens, where each brings its own.
+    const std::int64_t count = all2all == All2All::none || c.rank() != 1 ? kTokens : 0;
+    input.hidden_states = x.view().narrow(0, 0, count);
+    Workspace workspace;
+    MicroBatches batches(2);
+    const auto run = [&] {
+      layer.run(input, y.view().narrow(0, 0, count), workspace, stream);
+      run_micro_batched(layer, input, y.view().narrow(0, 0, count), workspace, stream, batches);
+    };
+    run();
+    workspace.lock();
+    c.barrier();
+    const std::int64_t before = allocations.load();
+    c.barrier();
+    for (int i = 0; i < 3; ++i) run();
+    c.barrier();
+    if (c.rank() == 0) counted = allocations.load() - before;
+    c.barrier();
+  });
+  return counted;
+}
+
+TEST(NoAllocation, RunOverRanks) {
+  for (const QuantKey activations : {QuantKey::none, QuantKey::fp8_block128})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Problem p = test::small_problem(dtype);
+      p.moe.shared = {9, true};
+      p.quant.activations = activations;
+      const std::string label = std::string(name_of(dtype)) + " " + std::string(name_of(activations));
+      EXPECT_EQ(allocations_over_ranks(p, "dispatch/no_ep", All2All::none), 0) << label;
+      for (const All2All all2all : {All2All::all_to_all, All2All::allgather_reducescatter, All2All::low_latency}) {
+        const std::string prepare = "dispatch/" + std::string(name_of(all2all));
+        EXPECT_EQ(allocations_over_ranks(p, prepare, all2all), 0) << prepare << " " << label;
       }
     }
 }
