@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // conclave inspect: the MoE blocks of a checkpoint, and the tensors that no rule names.
+#include <map>
 #include <memory>
 
 #include "command.hpp"
@@ -24,6 +25,9 @@ Json block_json(const BlockInfo& block) {
   return {{"name", block.name},
           {"moe", to_json(block.config)},
           {"quant", to_json(block.quant)},
+          {"format", block.format},
+          {"stored_key", name_of(block.stored_key)},
+          {"decoded_because", block.decoded_because},
           {"weight_bytes", block.weight_bytes},
           {"num_tensors", block.num_tensors}};
 }
@@ -60,6 +64,23 @@ void print_blocks(const Checkpoint& checkpoint) {
                          checkpoint.blocks().size(), total, table.str()));
 }
 
+/// Blocks that are stored the same way share a line.
+void print_formats(const Checkpoint& checkpoint) {
+  std::map<std::string, std::pair<std::string, int>> lines;
+  for (const BlockInfo& b : checkpoint.blocks()) {
+    if (b.format.empty()) continue;
+    std::string text = b.format;
+    if (b.stored_key != QuantKey::none) text += fmt::format(", {}: {}", name_of(b.stored_key), describe(b.stored_key));
+    text += b.decoded_because.empty() ? "; computed from the codes"
+                                      : fmt::format("; decoded to f32: {}", b.decoded_because);
+    auto [entry, is_new] = lines.try_emplace(text, b.name, 0);
+    ++entry->second.second;
+  }
+  for (const auto& [text, where] : lines)
+    print_text(fmt::format("\n{}{}: stored as {}\n", where.first,
+                           where.second > 1 ? fmt::format(" and {} more", where.second - 1) : "", text));
+}
+
 void print_not_understood(const std::vector<std::string>& tensors) {
   if (tensors.empty()) return print_text("\nEvery tensor of these blocks was understood.\n");
   std::string text = fmt::format("\n{} tensors were not understood:\n", tensors.size());
@@ -80,6 +101,7 @@ int run_inspect(const InspectCommand& options) {
     return kOk;
   }
   print_blocks(checkpoint);
+  print_formats(checkpoint);
   print_not_understood(checkpoint.not_understood());
   return kOk;
 }

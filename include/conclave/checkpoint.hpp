@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // A model folder as Hugging Face writes it: config.json and one or many safetensors files. Finds the MoE blocks, reads
-// their routing rule and shapes from the config, and hands out their weights as views into the mapped files.
+// their routing rule and shapes from the config, and hands out their weights as views into the mapped files. Quantised
+// weights stay codes where a quantisation key means what the tool wrote (docs/formats.md).
 #pragma once
 
 #include <memory>
@@ -15,9 +16,14 @@
 namespace conclave {
 
 struct BlockInfo {
-  std::string name;  ///< As in the checkpoint and in io files: "model.layers.0.mlp".
-  MoeConfig config;  ///< dtype and weight_dtype are the checkpoint's.
-  QuantConfig quant;
+  std::string name;   ///< As in the checkpoint and in io files: "model.layers.0.mlp".
+  MoeConfig config;   ///< dtype and weight_dtype are the checkpoint's; beside decoded codes weight_dtype is f32.
+  QuantConfig quant;  ///< In which load() hands the routed experts out.
+  /// How the file stores them, where not as floats: "compressed-tensors pack-quantized".
+  std::string format;
+  QuantKey stored_key = QuantKey::none;  ///< The key that the stored codes mean, if there is one.
+  std::string decoded_because;           ///< Why load() decodes them to f32 nevertheless; empty if it does not.
+  double error_bound = 0;         ///< Of the output, against that of the floats the codes were made from; 0 for floats.
   std::int64_t weight_bytes = 0;  ///< As stored, router and shared experts included.
   std::int64_t num_tensors = 0;
 };

@@ -66,6 +66,10 @@ void quantise(const ConstTensorView& x, const QuantMatrix& out, GivenScales give
 /// out [rows, cols], f32, bf16 or f16.
 void dequantise(const ConstQuantMatrix& in, const TensorView& out);
 
+/// A relative error of an MoE block's output that weights under `key` stay within, against the output of the weights
+/// they were made from (docs/formats.md has the argument). 0 for none.
+double error_bound(QuantKey key) noexcept;
+
 /// Expert weights in memory of their own.
 struct QuantisedExperts {
   Tensor w13, w2;

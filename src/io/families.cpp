@@ -260,6 +260,25 @@ std::span<const Family> families() noexcept {
   return kFamilies;
 }
 
+Family gguf_names_of(const Family& family) {
+  static constexpr ExpertNames kExperts{stacked,
+                                        "ffn_gate_exps.weight",
+                                        "ffn_up_exps.weight",
+                                        "ffn_down_exps.weight",
+                                        "ffn_gate_exps.bias",
+                                        "ffn_down_exps.bias",
+                                        "ffn_up_exps.bias"};
+  Family gguf = family;
+  gguf.experts = {&kExperts, nullptr};
+  gguf.router = {"ffn_gate_inp.weight"};
+  if (!family.router_bias.empty()) gguf.router_bias = "ffn_gate_inp.bias";
+  gguf.correction_bias = {"exp_probs_b.bias", "exp_probs_b"};
+  gguf.shared = "";
+  gguf.shared_parts = {"ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"};
+  gguf.shared_gate = "ffn_gate_inp_shexp.weight";
+  return gguf;
+}
+
 std::vector<std::string> supported_model_types() {
   std::vector<std::string> names;
   for (const Family& family : kFamilies) names.emplace_back(family.model_type);
@@ -277,8 +296,6 @@ const Family& family_of(const ModelConfig& config) {
 }
 
 MoeConfig moe_config_of(const Family& family, const ModelConfig& config) {
-  if (config.has("quantization_config"))
-    config.refuse("quantization_config", "none: only f32, bf16 and f16 checkpoints are read");
   MoeConfig moe;
   family.rule(config, moe);
   try {

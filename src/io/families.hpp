@@ -22,6 +22,7 @@ enum class ExpertLayout : std::uint8_t {
   each,              ///< one tensor an expert and projection: gate [I, W], up [I, W], down [W, I]
   fused,             ///< gate_up [E, 2I, W] (up [E, I, W] without a gate), down [E, W, I]
   fused_transposed,  ///< gate_up [E, W, 2I], down [E, I, W]
+  stacked,           ///< gate [E, I, W], up [E, I, W], down [E, W, I]: GGUF
   flat,              ///< gate [E*I, W], up [E*I, W], down [E*I, W], which is transposed
 };
 
@@ -33,6 +34,7 @@ struct ExpertNames {
   std::string_view down;
   std::string_view w13_bias = {};
   std::string_view w2_bias = {};
+  std::string_view up_bias = {};  ///< Stacked layout: w13_bias is the gate's alone.
 };
 
 /// Alternatives in the order of preference; the first that the file has is taken.
@@ -49,7 +51,8 @@ struct Family {
   Names router;
   std::string_view router_bias = {};
   Names correction_bias = {};
-  std::string_view shared = {};       ///< Prefix of {gate_proj, up_proj, down_proj}.weight.
+  std::string_view shared = {};  ///< Prefix of shared_parts.
+  std::array<std::string_view, 3> shared_parts = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"};
   std::string_view shared_gate = {};  ///< [1, H]
   std::string_view latent_in = {};
   std::string_view latent_out = {};
@@ -58,6 +61,9 @@ struct Family {
   /// Everything of MoeConfig but dtypes, for the layer that the config looks from.
   void (*rule)(const ModelConfig&, MoeConfig&) = nullptr;
 };
+
+/// The same family with the names that GGUF gives its tensors; blocks are called as in the module tree.
+Family gguf_names_of(const Family& family);
 
 /// The table, sorted by model_type.
 std::span<const Family> families() noexcept;

@@ -61,8 +61,13 @@ bool matches(std::string_view rest, std::string_view pattern) {
   return number.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-bool is_expert(std::string_view rest, const ExpertNames& names) {
-  return matches(rest, names.gate) || matches(rest, names.up) || matches(rest, names.down);
+/// `codes`: what a format calls the codes of a projection, or empty.
+bool is_expert(std::string_view rest, const ExpertNames& names, std::string_view codes) {
+  const auto is_of = [&](std::string_view pattern) {
+    return matches(rest, pattern) ||
+           (!pattern.empty() && !codes.empty() && matches(rest, std::string(projection_name(pattern)).append(codes)));
+  };
+  return is_of(names.gate) || is_of(names.up) || is_of(names.down);
 }
 
 std::string module_name(const Split& s, const Family& family) {
@@ -99,7 +104,36 @@ void compare_with_config(const Family& family, const ModelConfig& config, const 
 
 }  // namespace
 
-std::vector<BlockPlace> find_blocks(const Family& family, const ModelConfig& config, const TensorStore& store) {
+std::vector<BlockPlace> find_gguf_blocks(const Family& family, const ModelConfig& config, const TensorStore& store) {
+  constexpr std::string_view kRoot = "blk.";
+  std::map<std::int64_t, BlockPlace> by_layer;
+  for (const auto& [name, _] : store.tensors()) {
+    if (!name.starts_with(kRoot)) continue;
+    const std::string_view tail = std::string_view(name).substr(kRoot.size());
+    std::int64_t layer = 0;
+    const auto [end, error] = std::from_chars(tail.data(), tail.data() + tail.size(), layer);
+    if (error != std::errc() || layer < 0 || end == tail.data() + tail.size() || *end != '.') continue;
+    const std::string_view rest = tail.substr(static_cast<std::size_t>(end - tail.data()) + 1);
+    // Attention and norms are beside the block's tensors under the same prefix.
+    if (!rest.starts_with("ffn_") && !rest.starts_with("exp_")) continue;
+    if (rest.starts_with("ffn_norm") || rest.starts_with("ffn_post_norm")) continue;
+    BlockPlace& place = by_layer[layer];
+    place.layer = layer;
+    place.prefix = name.substr(0, name.size() - rest.size());
+    place.name = fmt::format("model.layers.{}.{}", layer, family.io_segment);
+    place.tensors.push_back(name);
+    if (is_expert(rest, *family.experts[0], {})) place.experts = family.experts[0];
+  }
+  std::vector<BlockPlace> blocks;
+  for (auto& [_, place] : by_layer)
+    if (place.experts != nullptr) blocks.push_back(std::move(place));
+  compare_with_config(family, config, family.sparse_layers(config), blocks, store);
+  return blocks;
+}
+
+std::vector<BlockPlace> find_blocks(const Family& family, const ModelConfig& config, const TensorStore& store,
+                                    const WeightFormat* format) {
+  const std::string_view codes = format == nullptr ? std::string_view() : format->code_suffix();
   std::map<std::string, BlockPlace> by_prefix;
   for (const auto& [name, _] : store.tensors()) {
     const std::optional<Split> s = split(name, family);
@@ -111,7 +145,7 @@ std::vector<BlockPlace> find_blocks(const Family& family, const ModelConfig& con
     if (place.name.empty()) place.name = module_name(*s, family);
     place.tensors.push_back(name);
     for (const ExpertNames* names : family.experts)
-      if (place.experts == nullptr && names != nullptr && is_expert(s->rest, *names)) place.experts = names;
+      if (place.experts == nullptr && names != nullptr && is_expert(s->rest, *names, codes)) place.experts = names;
   }
   std::vector<BlockPlace> blocks;
   for (auto& [_, place] : by_prefix)

@@ -57,20 +57,23 @@ void copy(const ConstTensorView& from, const TensorView& to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<std::size_t>(from.bytes()));
 }
 
+float widened_element(const ConstTensorView& from, std::int64_t index) {
+  switch (from.dtype) {
+    case DType::f32:
+      return from.as<float>()[index];
+    case DType::bf16:
+      return std::bit_cast<float>(static_cast<std::uint32_t>(from.as<std::uint16_t>()[index]) << 16);
+    case DType::f16:
+      return from_f16(from.as<std::uint16_t>()[index]);
+    default:
+      fail(ErrorKind::invalid_argument, "widen: given {}, expected f32, bf16 or f16", to_string(from));
+  }
+}
+
 Tensor widened(const ConstTensorView& from) {
   const auto dims = std::span(from.shape).first(static_cast<std::size_t>(from.rank));
   Tensor out(DType::f32, dims);
-  float* to = out.as<float>();
-  for (std::int64_t i = 0; i < from.numel(); ++i) {
-    if (from.dtype == DType::f32)
-      to[i] = from.as<float>()[i];
-    else if (from.dtype == DType::bf16)
-      to[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from.as<std::uint16_t>()[i]) << 16);
-    else if (from.dtype == DType::f16)
-      to[i] = from_f16(from.as<std::uint16_t>()[i]);
-    else
-      fail(ErrorKind::invalid_argument, "widen: given {}, expected f32, bf16 or f16", to_string(from));
-  }
+  for (std::int64_t i = 0; i < from.numel(); ++i) out.as<float>()[i] = widened_element(from, i);
   return out;
 }
 

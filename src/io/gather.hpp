@@ -16,6 +16,9 @@ void transpose(const ConstTensorView& from, const TensorView& to);
 /// Copies all elements of `from` into `to`; both contiguous, same dtype and count.
 void copy(const ConstTensorView& from, const TensorView& to);
 
+/// Element `index` in the order of memory; f32, bf16 or f16.
+float widened_element(const ConstTensorView& from, std::int64_t index);
+
 /// A small f32 tensor with the values of `from`, which is f32, bf16 or f16 and contiguous.
 Tensor widened(const ConstTensorView& from);
 

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "io/gather.hpp"
+#include "io/load_codes.hpp"
 
 namespace conclave {
 namespace {
@@ -86,8 +87,37 @@ void load_flat(const BlockTensors& block, const MoeConfig& moe, Owner& owner, Ex
   out.w2 = owner.keep(w2);
 }
 
-ExpertWeights load_experts(const BlockTensors& block, const MoeConfig& moe, Owner& owner) {
-  ExpertWeights out;
+/// [E, 2I, ...] from gate and up [E, I, ...].
+Tensor above_each_other(const StoredTensor& gate, const StoredTensor& up) {
+  std::vector<std::int64_t> shape(gate.view.shape.begin(), gate.view.shape.begin() + gate.view.rank);
+  shape[1] *= 2;
+  Tensor out(gate.view.dtype, std::span<const std::int64_t>(shape));
+  const std::int64_t inner = gate.view.size(1);
+  for (std::int64_t e = 0; e < gate.view.size(0); ++e)
+    for (const StoredTensor* part : {&gate, &up})
+      move_in({part->file, part->view.at(e)}, out.view().at(e).narrow(0, part == &up ? inner : 0, inner));
+  return out;
+}
+
+void load_coded(const BlockTensors& block, const MoeConfig& moe, Owner& owner, ExpertWeights& out) {
+  const std::int64_t experts = moe.num_weight_experts();
+  const CodedMatrices w13 = load_codes(block.coded.gate, block.coded.up, experts, block.key);
+  const CodedMatrices w2 = load_codes({}, block.coded.down, experts, block.key);
+  const auto keep_if = [&](const std::optional<Tensor>& tensor) -> std::optional<ConstTensorView> {
+    if (!tensor) return std::nullopt;
+    return owner.keep(*tensor);
+  };
+  out.w13 = owner.keep(w13.elements);
+  out.w2 = owner.keep(w2.elements);
+  out.w13_scale = keep_if(w13.scale);
+  out.w2_scale = keep_if(w2.scale);
+  out.w13_global_scale = keep_if(w13.global_scale);
+  out.w2_global_scale = keep_if(w2.global_scale);
+  out.w13_zero_point = keep_if(w13.zero_point);
+  out.w2_zero_point = keep_if(w2.zero_point);
+}
+
+void load_plain(const BlockTensors& block, const MoeConfig& moe, Owner& owner, ExpertWeights& out) {
   switch (block.layout) {
     case ExpertLayout::each:
       out.w13 = owner.keep(gather_w13(block, moe));
@@ -104,22 +134,53 @@ ExpertWeights load_experts(const BlockTensors& block, const MoeConfig& moe, Owne
     case ExpertLayout::flat:
       load_flat(block, moe, owner, out);
       break;
+    case ExpertLayout::stacked:
+      out.w13 = owner.keep(above_each_other(block.gate[0], block.up[0]));
+      out.w2 = block.down[0].view;
+      break;
   }
-  if (block.w13_bias) out.w13_bias = block.w13_bias->view;
+}
+
+ExpertWeights load_experts(const BlockTensors& block, const MoeConfig& moe, Owner& owner) {
+  ExpertWeights out;
+  if (block.coded.up.empty())
+    load_plain(block, moe, owner, out);
+  else
+    load_coded(block, moe, owner, out);
+  if (block.up_bias)
+    out.w13_bias = owner.keep(above_each_other(*block.w13_bias, *block.up_bias));
+  else if (block.w13_bias)
+    out.w13_bias = block.w13_bias->view;
   if (block.w2_bias) out.w2_bias = block.w2_bias->view;
   return out;
 }
 
+/// The matrix without its expert.
+ConstTensorView first(const Tensor& experts) {
+  return ConstTensorView(experts).at(0);
+}
+
+/// Into a type that the file does not have: f32, beside decoded matrices.
+ConstTensorView in_dtype(const ConstTensorView& view, DType dtype, Owner& owner) {
+  return view.dtype == dtype ? view : ConstTensorView(owner.keep(widened(view)));
+}
+
 void load_shared(const BlockTensors& block, const MoeConfig& moe, Owner& owner, LayerWeights& out) {
+  if (block.shared_gate) out.shared_gate = block.shared_gate->view;
+  if (!block.coded_shared.up.empty()) {
+    const StoredExperts& shared = block.coded_shared;
+    out.shared_w13 = first(owner.keep(load_codes(shared.gate, shared.up, 1, QuantKey::none).elements));
+    out.shared_w2 = first(owner.keep(load_codes({}, shared.down, 1, QuantKey::none).elements));
+    return;
+  }
   if (!block.shared_up_proj) return;
   const std::int64_t inner = moe.shared.intermediate_size;
   const bool gated = is_gated(moe.activation);
-  Tensor w13(block.dtype, {w13_rows(gated, inner), moe.hidden_size});
+  Tensor w13(block.shared_up_proj->view.dtype, {w13_rows(gated, inner), moe.hidden_size});
   if (gated) move_in(*block.shared_gate_proj, w13.view().narrow(0, 0, inner));
   move_in(*block.shared_up_proj, w13.view().narrow(0, gated ? inner : 0, inner));
-  out.shared_w13 = owner.keep(w13);
-  out.shared_w2 = block.shared_down_proj->view;
-  if (block.shared_gate) out.shared_gate = block.shared_gate->view;
+  out.shared_w13 = in_dtype(owner.keep(w13), block.dtype, owner);
+  out.shared_w2 = in_dtype(block.shared_down_proj->view, block.dtype, owner);
 }
 
 }  // namespace

@@ -52,6 +52,12 @@ ModelConfig ModelConfig::section(std::string_view key) const {
   return inner;
 }
 
+std::vector<std::string> ModelConfig::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [name, _] : fields_->items()) names.push_back(name);
+  return names;
+}
+
 std::string ModelConfig::where(std::string_view key) const {
   return fmt::format("{}: \"{}{}\"", path_, prefix_, key);
 }

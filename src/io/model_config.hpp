@@ -35,6 +35,8 @@ class ModelConfig {
   ModelConfig section(std::string_view key) const;
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  /// Of this object, in the order of the alphabet.
+  std::vector<std::string> keys() const;
   std::int64_t integer(Keys keys) const;
   std::int64_t integer(Keys keys, std::int64_t absent) const;
   double number(Keys keys) const;

@@ -5,6 +5,7 @@
 #include "io/tensor_store.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "base/error.hpp"
@@ -43,7 +44,57 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return shards;
 }
 
+class SafetensorsTensors final : public TensorFile {
+ public:
+  explicit SafetensorsTensors(const std::string& path) : file(path) {}
+  const std::string& path() const noexcept override { return file.path(); }
+  void give_up(const void* begin, std::int64_t bytes) const noexcept override { file.give_up(begin, bytes); }
+
+  SafetensorsFile file;
+};
+
+class GgufTensors final : public TensorFile {
+ public:
+  GgufTensors(const std::string& path, std::unique_ptr<const MappedFile> mapped)
+      : path_(path), mapped_(std::move(mapped)) {}
+  const std::string& path() const noexcept override { return path_; }
+  void give_up(const void* begin, std::int64_t bytes) const noexcept override {
+    const auto all = mapped_->bytes();
+    const auto* first = static_cast<const std::byte*>(begin);
+    if (bytes <= 0 || std::less<>()(first, all.data()) || std::less<>()(all.data() + all.size(), first + bytes)) return;
+    release_mapped_pages(begin, bytes);
+  }
+
+ private:
+  std::string path_;
+  std::unique_ptr<const MappedFile> mapped_;
+};
+
+/// Blocks are bytes: the last extent is that of a row. Types without a size have no data.
+StoredTensor stored_tensor(const GgufEntry& e, const TensorFile* file, const std::byte* data) {
+  const GgufType* type = gguf_type(e.type);
+  StoredTensor t{file, {}};
+  if (type == nullptr) {
+    t.block_type = "of a type that this version does not know";
+    return t;
+  }
+  std::vector<std::int64_t> shape = e.shape;
+  if (!type->dtype) {
+    t.block_type = type->name;
+    if (!shape.empty()) shape.back() = shape.back() / type->block * type->block_bytes;
+  }
+  t.view = ConstTensorView(data + e.begin, type->dtype.value_or(DType::u8), shape);
+  return t;
+}
+
 }  // namespace
+
+TensorStore::TensorStore(const std::string& path, std::unique_ptr<const MappedFile> file, const GgufHeader& header)
+    : path_(path) {
+  const std::byte* data = file->bytes().data();
+  files_.push_back(std::make_unique<const GgufTensors>(path, std::move(file)));
+  for (const GgufEntry& e : header.tensors) tensors_.emplace(e.name, stored_tensor(e, files_.back().get(), data));
+}
 
 TensorStore::TensorStore(const std::string& folder) {
   const fs::path single = fs::path(folder) / "model.safetensors";
@@ -79,14 +130,14 @@ void TensorStore::open_shards(const std::string& folder) {
 }
 
 void TensorStore::open_file(const std::string& path) {
-  files_.push_back(std::make_unique<SafetensorsFile>(path));
-  const SafetensorsFile* file = files_.back().get();
-  for (const NamedTensor& t : file->tensors()) {
-    const auto [entry, is_new] = tensors_.try_emplace(t.name, StoredTensor{file, t.view});
+  auto opened = std::make_unique<const SafetensorsTensors>(path);
+  for (const NamedTensor& t : opened->file.tensors()) {
+    const auto [entry, is_new] = tensors_.try_emplace(t.name, StoredTensor{opened.get(), t.view});
     if (!is_new)
       fail(ErrorKind::bad_file, "{}: tensor {} is also in {}, expected in one shard", path, in_quotes(t.name),
            entry->second.file->path());
   }
+  files_.push_back(std::move(opened));
 }
 
 const StoredTensor* TensorStore::find(std::string_view name) const noexcept {

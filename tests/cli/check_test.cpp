@@ -183,6 +183,47 @@ TEST(CheckCommand, ABrokenExpectedFile) {
   expect_bad_input(run_command({"check", sample_folder(), "--expected", folder / "none"}), {"none"});
 }
 
+std::string format_folder(const std::string& name) {
+  return std::string(CONCLAVE_SOURCE_DIR "/tests/data/formats/").append(name);
+}
+
+class CheckFormat : public testing::TestWithParam<const char*> {};
+
+TEST_P(CheckFormat, AQuantisedCheckpointIsRight) {
+  const std::string folder = format_folder(GetParam());
+  const CommandResult r =
+      run_command({"check", folder, "--expected", folder + "/io.safetensors", "--bound", "dtype", "--json"});
+  EXPECT_EQ(r.status, 0) << r.err << r.out;
+  const auto json = r.json();
+  ASSERT_EQ(json["rows"].size(), 2U);
+  for (const auto& row : json["rows"]) EXPECT_EQ(row["different_ids"], 0);
+}
+
+// One of each kind: codes that are computed with, of one scale and two, biases, and codes that are decoded.
+INSTANTIATE_TEST_SUITE_P(Formats, CheckFormat,
+                         testing::Values("deepseek_fp8", "gpt_oss_mxfp4", "ct_int4_group64_zp", "ct_int8_channel",
+                                         "modelopt_nvfp4", "awq", "gptq_act_order"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(CheckCommand, QuantisedWeightsAreJudgedByTheirFormatUnlessToldOtherwise) {
+  const std::string folder = format_folder("ct_int8_channel");
+  const std::vector<std::string> check = {"check", folder, "--expected", folder + "/io.safetensors"};
+  EXPECT_THAT(run_command(check).out, HasSubstr("3e-02"));
+  std::vector<std::string> dtype = check;
+  dtype.insert(dtype.end(), {"--bound", "dtype"});
+  EXPECT_THAT(run_command(dtype).out, HasSubstr("1e-05"));
+  dtype.back() = "none";
+  expect_bad_input(run_command(dtype), {"--bound", "none", "format or dtype"});
+}
+
+TEST(Inspect, SaysHowWeightsAreStoredAndWhetherTheyAreDecoded) {
+  EXPECT_THAT(run_command({"inspect", format_folder("ct_nvfp4")}).out,
+              HasSubstr("stored as compressed-tensors nvfp4-pack-quantized, nvfp4"));
+  EXPECT_THAT(run_command({"inspect", format_folder("gptq_act_order")}).out,
+              HasSubstr("stored as gptq; decoded to f32: desc_act"));
+  EXPECT_THAT(run_command({"plan", format_folder("awq")}).out, HasSubstr("weights int4_group32_zp"));
+}
+
 TEST(Inspect, TheSample) {
   const CommandResult r = run_command({"inspect", sample_folder(), "--json"});
   EXPECT_EQ(r.status, 0) << r.err;

@@ -200,6 +200,12 @@ double element(const ConstTensorView& view, std::int64_t index) {
   if (view.dtype == DType::f32) return view.as<float>()[index];
   if (view.dtype == DType::bf16)
     return std::bit_cast<float>(static_cast<std::uint32_t>(view.as<std::uint16_t>()[index]) << 16);
+  if (view.dtype == DType::f16) {
+    const int bits = view.as<std::uint16_t>()[index], exponent = bits >> 10 & 31, fraction = bits & 1023;
+    if (exponent == 31) throw std::logic_error("element: no finite number");
+    const double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(fraction + 1024, exponent - 25);
+    return (bits & 0x8000) != 0 ? -size : size;
+  }
   throw std::logic_error("element: dtype not written down here");
 }
 
