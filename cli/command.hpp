@@ -40,6 +40,7 @@ Command add_info(CLI::App& app);
 Command add_inspect(CLI::App& app);
 Command add_plan(CLI::App& app);
 Command add_run(CLI::App& app);
+Command add_quantize(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_replay(CLI::App& app);
 Command add_verify(CLI::App& app);

@@ -43,8 +43,9 @@ int main_checked(int argc, char** argv) {
   app.footer(
       "Example: conclave check data/tiny-moe --expected data/tiny-moe/io.safetensors\n"
       "Exit status: 0 good, 1 the answer is wrong or nothing fits, 2 bad usage or bad input.");
-  const std::vector<Command> commands = {add_info(app),  add_inspect(app), add_plan(app),   add_run(app),
-                                         add_check(app), add_replay(app),  add_verify(app), add_bench(app)};
+  const std::vector<Command> commands = {add_info(app),   add_inspect(app), add_plan(app),
+                                         add_run(app),    add_check(app),   add_replay(app),
+                                         add_verify(app), add_bench(app),   add_quantize(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

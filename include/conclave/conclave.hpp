@@ -45,6 +45,7 @@
 #include "conclave/case_file.hpp"
 #include "conclave/ceilings.hpp"
 #include "conclave/checkpoint.hpp"
+#include "conclave/quantise_checkpoint.hpp"
 #include "conclave/safetensors.hpp"
 #include "conclave/verify.hpp"
 // clang-format on

@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CheckFormat,
 TEST(CheckCommand, QuantisedWeightsAreJudgedByTheirFormatUnlessToldOtherwise) {
   const std::string folder = format_folder("ct_int8_channel");
   const std::vector<std::string> check = {"check", folder, "--expected", folder + "/io.safetensors"};
-  EXPECT_THAT(run_command(check).out, HasSubstr("3e-02"));
+  EXPECT_THAT(run_command(check).out, HasSubstr("2e-02"));
   std::vector<std::string> dtype = check;
   dtype.insert(dtype.end(), {"--bound", "dtype"});
   EXPECT_THAT(run_command(dtype).out, HasSubstr("1e-05"));

@@ -23,6 +23,7 @@ const std::vector<std::vector<std::string>>& commands() {
       {"check", sample_folder(), "--expected", sample_io()},
       {"replay", "/nonexistent/case"},
       {"verify"},
+      {"quantize", sample_folder(), "--weights", "mxfp4", "--output", "/nonexistent/out"},
       {"bench", "--shape", "8,2,40,24"},
   };
   return all;
