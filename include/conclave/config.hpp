@@ -80,7 +80,8 @@ struct ParallelConfig {
   std::int64_t ep_size = 1, ep_rank = 0;
   std::int64_t sp_size = 1;
   bool use_ep = false;
-  bool enable_eplb = false;
+  bool enable_eplb = false;  ///< Experts have replicas, which the layer chooses, counts and moves (eplb.hpp).
+  std::int64_t num_redundant_experts = 0;  ///< Slots beyond one for each expert, over all ranks; with enable_eplb.
   All2All all2all = All2All::none;
   Placement placement = Placement::linear;  ///< Which rank holds which expert; with all2all every rank must know.
   bool operator==(const ParallelConfig&) const = default;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "conclave/eplb.hpp"
 #include "conclave/plan.hpp"
 #include "conclave/router.hpp"
 #include "conclave/trace.hpp"
@@ -78,6 +79,14 @@ class MoeLayer {
   /// The routed experts' packed weights, for exchange_weights() of eplb.hpp: all that one expert has, by local slot.
   /// Throws Error if their layout cannot be taken apart; update_weights() is the other way.
   std::vector<TensorView> expert_tensors() const;
+
+  /// With parallel.enable_eplb: which slot of which rank holds which expert. Weights and expert maps are those of
+  /// slots, initial_placement() at first; ids stay logical, and what run() gives is the same whatever the placement.
+  const ExpertPlacement& placement() const;
+  /// Places experts anew by the tokens that run() has seen since the last time, moves the packed weights between the
+  /// ranks, in place, and starts counting again. All ranks call it between the same runs. Returns rebalance_report().
+  /// Throws Error without enable_eplb, and where the packed weights cannot be taken apart.
+  std::string rebalance();
 
   /// New weights of the same shapes, in place: addresses stay.
   void update_weights(const LayerWeights& weights, Stream stream);

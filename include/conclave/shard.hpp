@@ -27,7 +27,8 @@ struct ShardRange {
 };
 ShardRange shard_range(std::int64_t size, std::int64_t num_ranks, std::int64_t rank);
 
-/// The experts of parallel.ep_rank by parallel.placement, with their biases and scales.
+/// The experts of parallel.ep_rank by parallel.placement, with their biases and scales; with enable_eplb those of its
+/// slots in initial_placement().
 /// Then the slice of parallel.tp_rank, `moe` being the config of the whole: rows of w13 and columns of w2, quantised or
 /// not. Every rank keeps the bias of w2; the experts of the first rank add it.
 /// Throws Error naming the tensor if the cut does not fall between two groups that share a scale.

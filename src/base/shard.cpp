@@ -14,40 +14,68 @@ namespace {
 
 using Optional = std::optional<ConstTensorView>;
 
-/// The experts that a rank holds: `count` from `first`, every `step`-th.
+/// The experts that a rank holds: `count` from `first`, every `step`-th; after the last expert comes the first again.
 struct ExpertSlice {
-  std::int64_t first, count, step;
+  std::int64_t first, count, step, num_experts;
+  std::int64_t expert(std::int64_t i) const noexcept { return (first + i * step) % num_experts; }
+  bool wraps() const noexcept { return first + count > num_experts && step == 1; }
 };
 
-ExpertSlice slice_of(std::int64_t num_experts, const ParallelConfig& p) {
-  const ExpertMap map = make_expert_map(num_experts, p.ep_size, p.ep_rank, p.placement);
-  const std::int64_t first = map.global_id.empty() ? 0 : map.global_id.front();
-  return {first, map.num_local(), p.placement == Placement::round_robin ? p.ep_size : 1};
+/// The slots of initial_placement(), equally many on each rank.
+ExpertSlice slots_of(std::int64_t num_experts, const ParallelConfig& p) {
+  const std::int64_t slots = num_experts + p.num_redundant_experts;
+  require(slots % p.ep_size == 0, "num_redundant_experts: {} slots over {} ranks, expected a multiple", slots,
+          p.ep_size);
+  const std::int64_t count = slots / p.ep_size;
+  return {p.ep_rank * count % num_experts, count, 1, num_experts};
 }
 
-ConstTensorView cut(const ConstTensorView& view, const ExpertSlice& slice) {
+ExpertSlice slice_of(std::int64_t num_experts, const ParallelConfig& p) {
+  if (p.enable_eplb) return slots_of(num_experts, p);
+  const ExpertMap map = make_expert_map(num_experts, p.ep_size, p.ep_rank, p.placement);
+  const std::int64_t first = map.global_id.empty() ? 0 : map.global_id.front();
+  return {first, map.num_local(), p.placement == Placement::round_robin ? p.ep_size : 1, num_experts};
+}
+
+/// All elements of a view of at most two dimensions, the last of them contiguous, one behind the other.
+std::byte* copy_entry(const ConstTensorView& from, std::byte* to) {
+  const std::int64_t rows = from.rank == 2 ? from.size(0) : 1;
+  const std::int64_t bytes = bytes_of(from.dtype, from.rank == 0 ? 1 : from.size(-1));
+  for (std::int64_t r = 0; r < rows; ++r)
+    to = std::copy_n((from.rank == 2 ? from.at(r) : from).as<std::byte>(), bytes, to);
+  return to;
+}
+
+/// A view where strides can say it, else a copy.
+ConstTensorView cut(const ConstTensorView& view, const ExpertSlice& slice, std::vector<Tensor>& owned) {
+  if (slice.wraps()) {
+    std::vector<std::int64_t> shape(view.shape.begin(), view.shape.begin() + view.rank);
+    shape[0] = slice.count;
+    const Tensor& copy = owned.emplace_back(view.dtype, std::span<const std::int64_t>(shape));
+    std::byte* next = copy.as<std::byte>();
+    for (std::int64_t i = 0; i < slice.count; ++i) next = copy_entry(view.at(slice.expert(i)), next);
+    return copy.view();
+  }
   ConstTensorView v = view.narrow(0, slice.first, slice.count);
   v.strides[0] *= slice.step;
   return v;
 }
 
 /// One for each expert, or (a scale of all activations) one for all.
-void cut_experts(Optional& view, std::int64_t num_experts, const ExpertSlice& slice) {
-  if (view && view->rank > 0 && view->size(0) == num_experts) view = cut(*view, slice);
+void cut_experts(Optional& view, const ExpertSlice& slice, std::vector<Tensor>& owned) {
+  if (view && view->rank > 0 && view->size(0) == slice.num_experts) view = cut(*view, slice, owned);
 }
 
 void cut_by_expert(const ParallelConfig& parallel, ShardedWeights& sharded) {
   ExpertWeights& w = sharded.experts;
-  const std::int64_t num_experts = w.num_local_experts();
-  const ExpertSlice slice = slice_of(num_experts, parallel);
-  w.w13 = cut(w.w13, slice);
-  w.w2 = cut(w.w2, slice);
+  const ExpertSlice slice = slice_of(w.num_local_experts(), parallel);
+  w.w13 = cut(w.w13, slice, sharded.owned);
+  w.w2 = cut(w.w2, slice, sharded.owned);
   for (Optional* view : {&w.w13_bias, &w.w2_bias, &w.w13_scale, &w.w2_scale, &w.w13_global_scale, &w.w2_global_scale,
                          &w.w13_zero_point, &w.w2_zero_point, &w.a1_scale, &w.a2_scale})
-    cut_experts(*view, num_experts, slice);
+    cut_experts(*view, slice, sharded.owned);
   const Tensor& ids = sharded.owned.emplace_back(DType::i32, std::initializer_list<std::int64_t>{slice.count});
-  for (std::int64_t i = 0; i < slice.count; ++i)
-    ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(slice.first + i * slice.step);
+  for (std::int64_t i = 0; i < slice.count; ++i) ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(slice.expert(i));
   w.expert_ids = ids.view();
 }
 

@@ -32,7 +32,7 @@ Support supports_weight_on_input(const Problem& problem) {
 }
 
 Support supports_replicas(const Problem& problem) {
-  if (problem.parallel.enable_eplb) return Support::no("enable_eplb: replicas of experts have no mapping yet");
+  if (problem.parallel.enable_eplb) return Support::no("enable_eplb: parts see slots, the layer maps experts to them");
   return Support::yes();
 }
 

@@ -82,7 +82,7 @@ Support supports_compute_dtypes(const Problem& problem) {
 }
 
 Support supports_parallel(const Problem& problem) {
-  return refuse_unless(!problem.parallel.enable_eplb, "enable_eplb {}: replicas of experts have no mapping yet",
+  return refuse_unless(!problem.parallel.enable_eplb, "enable_eplb {}: parts see slots, the layer maps experts to them",
                        problem.parallel.enable_eplb);
 }
 

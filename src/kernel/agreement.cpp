@@ -88,6 +88,7 @@ void add_parallel(const ParallelConfig& p, Fields& fields) {
       .add("sp_size", p.sp_size)
       .add("use_ep", p.use_ep)
       .add("enable_eplb", p.enable_eplb)
+      .add("num_redundant_experts", p.num_redundant_experts)
       .add("all2all", p.all2all)
       .add("placement", p.placement);
 }

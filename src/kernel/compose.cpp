@@ -43,7 +43,8 @@ Composition compose(const Plan& plan, const Registry& registry, Communicator* co
   return parts;
 }
 
-LayerBuffers take_layer_buffers(const MoeConfig& c, Arena& arena, std::int64_t m) {
+LayerBuffers take_layer_buffers(const Problem& layer, Arena& arena, std::int64_t m) {
+  const MoeConfig& c = layer.moe;
   LayerBuffers b;
   b.logits = arena.take(DType::f32, {m, c.num_experts});
   b.topk_ids = arena.take(DType::i32, {m, c.num_slots()});
@@ -53,6 +54,7 @@ LayerBuffers take_layer_buffers(const MoeConfig& c, Arena& arena, std::int64_t m
     b.expert_weights = arena.take(DType::f32, {m, c.num_slots()});
     b.zero_weight = arena.take(DType::f32, {m});
   }
+  if (layer.parallel.enable_eplb) b.physical_ids = arena.take(DType::i32, {m, c.num_slots()});
   if (c.latent_size > 0) {
     b.latent_f32 = arena.take(DType::f32, {m, std::max(c.latent_size, c.hidden_size)});
     b.latent = arena.take(c.dtype, {m, c.latent_size});
@@ -66,8 +68,9 @@ LayerBuffers take_layer_buffers(const MoeConfig& c, Arena& arena, std::int64_t m
   return b;
 }
 
-void plan_layer_scratch(const MoeConfig& moe, const Composition& parts, Arena& arena, std::int64_t num_tokens) {
-  take_layer_buffers(moe, arena, num_tokens);
+void plan_layer_scratch(const Problem& layer, const Composition& parts, Arena& arena, std::int64_t num_tokens) {
+  const MoeConfig& moe = layer.moe;
+  take_layer_buffers(layer, arena, num_tokens);
   // Router, routed kernel and shared kernel run one after the other and share the memory behind the layer's buffers.
   const std::int64_t mark = arena.mark();
   parts.router->plan_scratch(arena, num_tokens);

@@ -33,6 +33,7 @@ struct LayerBuffers {
   TensorView expert_ids;      ///< i32 [M, slots]: without zero experts
   TensorView expert_weights;  ///< f32 [M, slots]
   TensorView zero_weight;     ///< f32 [M]
+  TensorView physical_ids;    ///< i32 [M, slots]: of replicas
   TensorView latent_f32;      ///< f32 [M, max(latent, H)]
   TensorView latent;          ///< dtype [M, latent]: input of the routed experts
   TensorView routed;          ///< dtype [M, width]: their output
@@ -40,9 +41,9 @@ struct LayerBuffers {
   TensorView shared_weights;  ///< f32 [M, 1]
   TensorView shared;          ///< dtype [M, H]
 };
-LayerBuffers take_layer_buffers(const MoeConfig& moe, Arena& arena, std::int64_t num_tokens);
+LayerBuffers take_layer_buffers(const Problem& layer, Arena& arena, std::int64_t num_tokens);
 
 /// Takes everything that a run of the composition needs; the same order of taking as the run itself.
-void plan_layer_scratch(const MoeConfig& moe, const Composition& parts, Arena& arena, std::int64_t num_tokens);
+void plan_layer_scratch(const Problem& layer, const Composition& parts, Arena& arena, std::int64_t num_tokens);
 
 }  // namespace conclave

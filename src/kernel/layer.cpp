@@ -14,6 +14,7 @@
 #include "kernel/layer_weights.hpp"
 #include "kernel/lower.hpp"
 #include "kernel/rank_reduction.hpp"
+#include "kernel/replicas.hpp"
 #include "kernel/stage_timer.hpp"
 
 namespace conclave {
@@ -60,7 +61,7 @@ TensorView take_open_routed(const FusedMoeKernel& kernel, const MoeConfig& c, Ar
 std::int64_t measure_open(const Plan& plan, const Composition& parts) {
   Arena arena = Arena::measuring(plan.problem.device.device);
   take_open_routed(*parts.routed, plan.problem.moe, arena, plan.problem.moe.max_num_tokens);
-  plan_layer_scratch(plan.problem.moe, parts, arena, plan.problem.moe.max_num_tokens);
+  plan_layer_scratch(plan.problem, parts, arena, plan.problem.moe.max_num_tokens);
   return arena.peak();
 }
 
@@ -76,6 +77,7 @@ struct MoeLayer::Impl {
   CustomRouting custom_routing;
   std::int64_t open_workspace_bytes = 0;
   Communicator* communicator = nullptr;
+  std::optional<Replicas> replicas;
 
   const MoeConfig& moe() const noexcept { return plan.problem.moe; }
   const ParallelConfig& parallel() const noexcept { return plan.problem.parallel; }
@@ -94,7 +96,11 @@ struct MoeLayer::Impl {
   ConstTensorView logits_of(const LayerInput& input, const LayerBuffers& buffers, Stream stream) const;
   RouterInput router_input(const LayerInput& input, const ConstTensorView& logits) const;
   Routing route(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const;
-  KernelInput routed_input(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream) const;
+  /// The same by slots, where experts have replicas.
+  Routing place(const Routing& routing, const LayerBuffers& buffers, Stream stream);
+  /// Of this rank's experts, or of its slots.
+  Tensor map_of_placement() const;
+  KernelInput routed_input(const LayerInput& input, const LayerBuffers& buffers, Arena& arena, Stream stream);
   void run_routed(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output, Arena& arena,
                   Stream stream, int channel);
   void run_shared(const LayerInput& input, const LayerBuffers& buffers, const TensorView& output, Arena& arena,
@@ -113,7 +119,7 @@ void MoeLayer::Impl::keep_small(const LayerWeights& w) {
   latent_in = copy_of(w.latent_in);
   latent_out = copy_of(w.latent_out);
   expert_map = copy_of(w.expert_map);
-  if (!expert_map && parallel().ep_size > 1) expert_map = expert_map_tensor(moe(), parallel());
+  if (!expert_map && parallel().ep_size > 1) expert_map = map_of_placement();
   custom_routing = w.custom_routing;
 }
 
@@ -128,7 +134,7 @@ void MoeLayer::Impl::check_ranks(const LayerWeights& weights) const {
     require_agreement(*communicator, plan);
   }
   if (!parts.routed->output_is_reduced() || !weights.expert_map) return;
-  const Tensor expected = expert_map_tensor(moe(), parallel());
+  const Tensor expected = map_of_placement();
   const ConstTensorView& given = *weights.expert_map;
   require(given.rank == 1 && given.dtype == DType::i32 && given.size(0) == expected.view().size(0),
           "expert_map: given {}, expected {}", given, ConstTensorView(expected));
@@ -146,6 +152,7 @@ MoeLayer::MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weig
   check_layer_weights(plan.problem.moe, weights);
   impl_->plan = plan;
   impl_->communicator = communicator;
+  if (plan.problem.parallel.enable_eplb) impl_->replicas.emplace(plan.problem);
   impl_->parts = compose(plan, registry, communicator);
   impl_->check_ranks(weights);
   impl_->keep_small(weights);
@@ -172,6 +179,21 @@ std::vector<TensorView> MoeLayer::expert_tensors() const {
   require(!tensors.empty(), "expert_tensors: the packed weights of {} cannot be taken apart",
           impl_->routed_weights->layout());
   return tensors;
+}
+
+const ExpertPlacement& MoeLayer::placement() const {
+  require(impl_->replicas.has_value(), "placement: the layer was planned without enable_eplb");
+  return impl_->replicas->placement();
+}
+
+std::string MoeLayer::rebalance() {
+  require(impl_->replicas.has_value(), "rebalance: the layer was planned without enable_eplb");
+  require(impl_->communicator != nullptr, "rebalance: the layer has no communicator, expected one of {} ranks",
+          impl_->parallel().ep_size);
+  auto [next, report] = impl_->replicas->propose(*impl_->communicator);
+  exchange_weights(impl_->replicas->exchange_to(next), expert_tensors(), *impl_->communicator);
+  impl_->replicas->adopt(std::move(next));
+  return report;
 }
 
 void MoeLayer::update_weights(const LayerWeights& weights, Stream stream) {
@@ -250,8 +272,21 @@ Routing MoeLayer::Impl::route(const LayerInput& input, const LayerBuffers& buffe
   return experts;
 }
 
+Routing MoeLayer::Impl::place(const Routing& routing, const LayerBuffers& buffers, Stream stream) {
+  if (!replicas) return routing;
+  require(routing.topk_weights.dtype == DType::f32, "routing with enable_eplb: given weights {}, expected f32",
+          routing.topk_weights);
+  replicas->choose(routing, buffers.physical_ids, stream);
+  return {buffers.physical_ids, routing.topk_weights};
+}
+
+Tensor MoeLayer::Impl::map_of_placement() const {
+  const Problem problem = modular_problem(plan.problem);
+  return expert_map_tensor(problem.moe, problem.parallel);
+}
+
 KernelInput MoeLayer::Impl::routed_input(const LayerInput& input, const LayerBuffers& buffers, Arena& arena,
-                                         Stream stream) const {
+                                         Stream stream) {
   KernelInput kernel;
   kernel.hidden_states = input.hidden_states;
   kernel.expert_map = view_of(expert_map);
@@ -262,7 +297,7 @@ KernelInput MoeLayer::Impl::routed_input(const LayerInput& input, const LayerBuf
     kernel.router = router_input(input, logits_of(input, buffers, stream));
     kernel.captured = input.captured;
   } else {
-    kernel.routing = route(input, buffers, arena, stream);
+    kernel.routing = place(route(input, buffers, arena, stream), buffers, stream);
     arena.release(mark);
   }
   if (moe().latent_size > 0) {
@@ -323,7 +358,7 @@ void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace&
   // A rank without tokens still computes its experts for those of the others.
   if (num_tokens == 0 && impl.parts.routed->prepare_finalize().num_dispatchers() == 1) return;
   Arena arena(workspace.region(slot, impl.plan.workspace_bytes), workspace.device());
-  const LayerBuffers buffers = take_layer_buffers(c, arena, num_tokens);
+  const LayerBuffers buffers = take_layer_buffers(impl.plan.problem, arena, num_tokens);
   const TensorView& routed = has_epilogue(c) ? buffers.routed : output;
   impl.run_routed(input, buffers, routed, arena, stream, slot.micro_batch);
   if (!has_epilogue(c) || num_tokens == 0) return;
@@ -356,7 +391,7 @@ MoeOutput MoeLayer::run_open(const LayerInput& input, Workspace& workspace, Stre
   const std::int64_t num_tokens = input.hidden_states.size(0);
   Arena arena(workspace.region(slot, impl.open_workspace_bytes), workspace.device());
   const TensorView routed = take_open_routed(*impl.parts.routed, c, arena, num_tokens);
-  const LayerBuffers buffers = take_layer_buffers(c, arena, num_tokens);
+  const LayerBuffers buffers = take_layer_buffers(impl.plan.problem, arena, num_tokens);
   // Shared before routed: what the routed kernel leaves in the arena is the result, and must not be reused.
   // The consumer sums over ranks, so where every rank has all of the shared expert, one adds it.
   const ParallelConfig& p = impl.parallel();

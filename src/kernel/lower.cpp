@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "kernel/replicas.hpp"
+
 namespace conclave {
 namespace {
 
@@ -29,7 +31,10 @@ bool has_epilogue(const MoeConfig& c) noexcept {
 
 Problem modular_problem(const Problem& layer) {
   Problem p = without_epilogue(layer);
-  p.moe.num_experts = layer.moe.num_weight_experts();
+  // Parts see slots: choosing among replicas is the layer's.
+  p.moe.num_experts = num_slots_of_experts(layer);
+  p.parallel.enable_eplb = false;
+  p.parallel.num_redundant_experts = 0;
   p.moe.top_k = layer.moe.num_slots();
   p.moe.zero_experts = 0;
   p.moe.routing = routing_preset(RoutingMethod::default_);
@@ -45,6 +50,7 @@ std::optional<std::string> monolithic_refusal(const Problem& layer) {
   if (c.routing.num_fused_shared_experts > 0)
     return fmt::format("monolithic: {} fused shared slots are added behind the router",
                        c.routing.num_fused_shared_experts);
+  if (layer.parallel.enable_eplb) return "monolithic: enable_eplb chooses replicas between the router and the experts";
   if (c.routing.hash_table) return "monolithic: hash-table routing needs token ids beside the logits";
   return std::nullopt;
 }

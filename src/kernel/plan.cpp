@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "kernel/compose.hpp"
 #include "kernel/lower.hpp"
+#include "kernel/replicas.hpp"
 #include "kernel/report.hpp"
 #include "kernel/select.hpp"
 
@@ -35,6 +36,7 @@ std::shared_ptr<const Plan> plan_shared(const Problem& problem, const Registry& 
 
 Plan plan(const Problem& problem, const Registry& registry, const PlanOptions& options) {
   validate(problem.moe);
+  validate_replicas(problem);
   Plan result;
   result.problem = problem;
   Selection selection = select(problem, registry, options);
@@ -47,7 +49,7 @@ Plan plan(const Problem& problem, const Registry& registry, const PlanOptions& o
   result.shared = plan_shared(problem, registry);
   const Composition parts = compose(result, registry);
   Arena arena = Arena::measuring(problem.device.device);
-  plan_layer_scratch(problem.moe, parts, arena, problem.moe.max_num_tokens);
+  plan_layer_scratch(problem, parts, arena, problem.moe.max_num_tokens);
   result.workspace_bytes = arena.peak();
   fill_costs(result, parts, options.report_tokens);
   result.owners = owners_of(result, *parts.routed);

@@ -8,6 +8,8 @@
 
 #include <array>
 
+#include "kernel/replicas.hpp"
+
 namespace conclave {
 namespace {
 
@@ -92,6 +94,9 @@ std::vector<std::string> owners_of(const Plan& plan, const FusedMoeKernel& kerne
                                 : parallel.ep_size > 1 ? "each rank for its own tokens, added once"
                                                        : "added once",
                                 c.shared.sigmoid_gate ? ", sigmoid gate" : ""));
+  if (parallel.enable_eplb)
+    lines.push_back(fmt::format("replicas: layer, {} slots for {} experts, chosen by each token's own picks",
+                                num_slots_of_experts(plan.problem), c.num_weight_experts()));
   if (parallel.tp_size > 1 && c.has_w2_bias) lines.push_back("bias of w2: experts of the first rank");
   if (c.zero_experts > 0) lines.push_back("zero experts: layer, added once");
   const std::int64_t ranks = parallel.tp_size * parallel.ep_size;

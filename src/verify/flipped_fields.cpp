@@ -157,6 +157,8 @@ constexpr Flip kFlips[] = {
     {"quant.activations static", rich_layer, [](Problem& p) { p.quant.activations = QuantKey::fp8_tensor; },
      Must::refuse},
     {"parallel.enable_eplb", rich_layer, [](Problem& p) { p.parallel.enable_eplb = true; }, Must::refuse},
+    {"parallel.num_redundant_experts", rich_layer, [](Problem& p) { p.parallel.num_redundant_experts = 2; },
+     Must::refuse},
     {"parallel all2all", rich_layer,
      [](Problem& p) { p.parallel = make_parallel(1, 0, 1, 0, 2, 0, 1, true, All2All::low_latency); }, Must::refuse},
     {"device", rich_layer, [](Problem& p) { p.device.device.type = DeviceType::cuda; }, Must::refuse},

@@ -5,6 +5,7 @@
 // once in all; it is rebalanced by what was recorded, its weights move, and it still does.
 #include "conclave/layer.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,6 +13,8 @@
 #include <random>
 
 #include "conclave/eplb.hpp"
+#include "conclave/shard.hpp"
+#include "support/message_of.hpp"
 #include "support/tensors.hpp"
 
 namespace conclave {
@@ -176,6 +179,122 @@ TEST_P(EplbLayer, EqualsTheLogicalExpertsBeforeAndAfterAMove) {
   // Every pick but the empty one, once.
   EXPECT_EQ(computed_in_all[0], kTokens * kTopK - 1);
   EXPECT_EQ(computed_in_all[1], kTokens * kTopK - 1);
+}
+
+/// The layer does it all: logical ids in, replicas chosen, counted and moved inside.
+struct InLayer {
+  const char* prepare;
+  const char* experts;
+  All2All all2all;
+};
+constexpr InLayer kInLayer[] = {{"dispatch/no_ep", "", All2All::none},
+                                {"dispatch/no_ep", "experts/reference_unfinalized", All2All::none},
+                                {"dispatch/all_to_all", "", All2All::all_to_all},
+                                {"dispatch/allgather_reducescatter", "", All2All::allgather_reducescatter},
+                                {"dispatch/low_latency", "experts/naive_batched", All2All::low_latency}};
+
+/// Rank r has tokens [kFirst[r], kFirst[r + 1]) where each brings its own.
+constexpr std::int64_t kFirst[] = {0, 20, kTokens};
+
+class ReplicatedLayer {
+ public:
+  ReplicatedLayer(const Batch& batch, Communicator& comm, const InLayer& way) : b_(batch), comm_(comm) {
+    Problem p = problem_of(kConfig.num_logical, 2, comm.rank());
+    if (way.all2all != All2All::none) p.parallel = make_parallel(1, 0, 1, 0, 2, comm.rank(), 1, true, way.all2all);
+    p.parallel.enable_eplb = true;
+    p.parallel.num_redundant_experts = kConfig.num_physical - kConfig.num_logical;
+    exchanges_ = way.all2all != All2All::none;
+    LayerWeights weights;
+    weights.experts.w13 = b_.w13;
+    weights.experts.w2 = b_.w2;
+    const ShardedWeights shard = shard_weights(p.moe, weights.experts, p.parallel);
+    weights.experts = shard.experts;
+    PlanOptions options;
+    options.experts = way.experts;
+    options.prepare_finalize = way.prepare;
+    const Registry registry = builtin_registry();
+    layer_.emplace(plan(p, registry, options), registry, weights, stream_, &comm);
+  }
+  MoeLayer& layer() { return *layer_; }
+
+  /// The whole batch's output on every rank, or its first `count` tokens of each rank only.
+  Tensor run(std::int64_t most = kTokens) {
+    const std::int64_t begin = exchanges_ ? kFirst[comm_.rank()] : 0;
+    const std::int64_t end = exchanges_ ? kFirst[comm_.rank() + 1] : kTokens;
+    const std::int64_t count = std::min(most, end - begin);
+    Tensor own = test::poisoned_tensor(DType::f32, {count, kHidden});
+    Workspace workspace;
+    workspace.region({}, layer_->plan().workspace_bytes);
+    workspace.poison();
+    workspace.lock();
+    LayerInput input;
+    input.hidden_states = b_.x.view().narrow(0, begin, count);
+    input.routing = Routing{b_.ids.view().narrow(0, begin, count), b_.weights.view().narrow(0, begin, count)};
+    layer_->run(input, own, workspace, stream_);
+    return own;
+  }
+  std::int64_t begin() const { return exchanges_ ? kFirst[comm_.rank()] : 0; }
+
+ private:
+  const Batch& b_;
+  Communicator& comm_;
+  bool exchanges_ = false;
+  std::unique_ptr<Executor> executor_ = make_inline_executor();
+  Stream stream_ = Stream::cpu(*executor_);
+  std::optional<MoeLayer> layer_;
+};
+
+TEST(EplbInLayer, IsTheLayerBeforeAndAfterRebalancing) {
+  const Batch batch;
+  const Tensor whole = logical_output(batch);
+  for (const InLayer& way : kInLayer) {
+    std::string reports[2];
+    run_ranks(2, [&](Communicator& comm) {
+      ReplicatedLayer rank(batch, comm, way);
+      const ExpertPlacement before = rank.layer().placement();
+      const auto expect = [&](const Tensor& output) {
+        const auto expected = test::values(whole.view().narrow(0, rank.begin(), output.view().size(0)));
+        EXPECT_LT(test::rel_error(output, expected), 1e-6) << way.prepare;
+      };
+      const Tensor first = rank.run();
+      expect(first);
+      // Every pick goes where the token's own picks say, so fewer tokens beside it change nothing.
+      EXPECT_TRUE(test::same_bytes(rank.run(5), first.view().narrow(0, 0, 5))) << way.prepare;
+      reports[comm.rank()] = rank.layer().rebalance();
+      EXPECT_NE(rank.layer().placement(), before) << way.prepare;
+      const Tensor second = rank.run();
+      expect(second);
+      // Rows come home one by one and are added in the order of k, wherever they were computed.
+      if (way.all2all == All2All::low_latency) {
+        EXPECT_TRUE(test::same_bytes(second, first));
+      }
+    });
+    EXPECT_EQ(reports[0], reports[1]);
+    EXPECT_NE(reports[0].find("7 in 10 slots on 2 ranks"), std::string::npos) << reports[0];
+    EXPECT_NE(reports[0].find("after: "), std::string::npos) << reports[0];
+  }
+}
+
+TEST(EplbInLayer, WhatMakesNoSenseIsRefused) {
+  const Registry registry = builtin_registry();
+  const auto message = [&](auto&& change) {
+    Problem p = problem_of(kConfig.num_logical, 2, 0);
+    p.parallel.enable_eplb = true;
+    p.parallel.num_redundant_experts = 3;
+    change(p);
+    return test::message_of([&] { plan(p, registry); });
+  };
+  EXPECT_EQ(message([](Problem&) {}), "no error");
+  EXPECT_THAT(message([](Problem& p) { p.parallel.num_redundant_experts = 2; }),
+              ::testing::HasSubstr("num_physical 9 over 2 ranks"));
+  EXPECT_THAT(message([](Problem& p) { p.parallel.enable_eplb = false; }),
+              ::testing::HasSubstr("num_redundant_experts: given 3 without enable_eplb"));
+  EXPECT_THAT(message([](Problem& p) { p.parallel.placement = Placement::round_robin; }),
+              ::testing::HasSubstr("enable_eplb: given with round_robin placement"));
+  EXPECT_THAT(message([](Problem& p) {
+                p.parallel = make_parallel(1, 0, 1, 0, 1, 0, 1, false, All2All::none), p.parallel.enable_eplb = true;
+              }),
+              ::testing::HasSubstr("enable_eplb: given with ep_size 1"));
 }
 
 }  // namespace

@@ -126,8 +126,11 @@ std::int64_t allocations_over_ranks(const Problem& whole, const std::string& pre
     const Stream stream = Stream::cpu(*executor);
     Problem p = whole;
     p.moe.max_num_tokens = kTokens;
+    const ParallelConfig replicas = p.parallel;
     p.parallel = all2all == All2All::none ? make_parallel(kRanks, c.rank(), 1, 0, 1, 0, 1, true, all2all)
                                           : make_parallel(1, 0, 1, 0, kRanks, c.rank(), 1, true, all2all);
+    p.parallel.enable_eplb = replicas.enable_eplb;
+    p.parallel.num_redundant_experts = replicas.num_redundant_experts;
     PlanOptions options;
     options.prepare_finalize = prepare;
     const ShardedWeights shard = shard_weights(p.moe, t.weights.experts, p.parallel);
@@ -166,6 +169,8 @@ TEST(NoAllocation, RunOverRanks) {
       p.quant.activations = activations;
       const std::string label = std::string(name_of(dtype)) + " " + std::string(name_of(activations));
       EXPECT_EQ(allocations_over_ranks(p, "dispatch/no_ep", All2All::none), 0) << label;
+      p.parallel.enable_eplb = true;
+      p.parallel.num_redundant_experts = 1;
       for (const All2All all2all : {All2All::all_to_all, All2All::allgather_reducescatter, All2All::low_latency}) {
         const std::string prepare = "dispatch/" + std::string(name_of(all2all));
         EXPECT_EQ(allocations_over_ranks(p, prepare, all2all), 0) << prepare << " " << label;
