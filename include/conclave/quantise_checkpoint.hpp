@@ -23,9 +23,9 @@ struct QuantisedCheckpoint {
 std::span<const QuantKey> writable_quant_keys() noexcept;
 
 /// Writes a folder beside `output` and renames it, so that `output` is whole or not there. Everything but the routed
-/// experts is copied as it is; config.json says what was done. Throws Error for a folder that exists and is not empty, a
-/// model whose weights are codes already, an architecture that keeps its experts in one tensor, and groups that do not
-/// divide.
+/// experts is copied as it is; config.json says what was done. Throws Error for a folder that exists and is not empty,
+/// a model whose weights are codes already, an architecture that keeps its experts in one tensor, and groups that do
+/// not divide.
 QuantisedCheckpoint quantise_checkpoint(const std::string& model, QuantKey key, const std::string& output);
 
 }  // namespace conclave

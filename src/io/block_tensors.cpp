@@ -191,6 +191,12 @@ std::string numbered(std::string_view pattern, std::int64_t expert) {
   return name;
 }
 
+/// The public implementation of LongCat allots first matrices to its zero experts as well, saves and never reads them.
+void ignore_zero_experts(Resolver& from, const ExpertNames& names, const MoeConfig& moe) {
+  for (std::int64_t e = moe.num_weight_experts(); e < moe.num_experts; ++e)
+    for (std::string_view name : {names.gate, names.up}) from.ignore(numbered(name, e));
+}
+
 void take_each(Resolver& from, const ExpertNames& names, const MoeConfig& moe, BlockTensors& out) {
   const std::int64_t width = moe.expert_width();
   const std::int64_t inner = moe.intermediate_size;
@@ -199,9 +205,7 @@ void take_each(Resolver& from, const ExpertNames& names, const MoeConfig& moe, B
     out.up.push_back(from.take_matrix(numbered(names.up, e), {inner, width}));
     out.down.push_back(from.take_matrix(numbered(names.down, e), {width, inner}));
   }
-  // The public implementation of LongCat allots first matrices to its zero experts as well, saves and never reads them.
-  for (std::int64_t e = moe.num_weight_experts(); e < moe.num_experts; ++e)
-    for (std::string_view name : {names.gate, names.up}) from.ignore(numbered(name, e));
+  ignore_zero_experts(from, names, moe);
 }
 
 void take_biases(Resolver& from, const ExpertNames& names, const MoeConfig& moe, BlockTensors& out) {
@@ -250,6 +254,7 @@ void take_coded(Resolver& from, const std::shared_ptr<const WeightFormat>& forma
       out.coded.up.push_back(from.take_projection(format, numbered(names.up, e), inner, width, 0));
       out.coded.down.push_back(from.take_projection(format, numbered(names.down, e), width, inner, 0));
     }
+    ignore_zero_experts(from, names, moe);
     return;
   }
   const bool gated = is_gated(moe.activation);

@@ -114,6 +114,9 @@ constexpr std::array<Row, 6> kRows{{{"deepseek2", deepseek2},
 }  // namespace
 
 ModelConfig gguf_config(const json& metadata, const std::string& path) {
+  const auto parts = metadata.find("split.count");
+  if (parts != metadata.end() && json_integer(*parts, path + ": \"split.count\"") > 1)
+    fail(ErrorKind::bad_file, "{}: \"split.count\": given {}, expected a model in one file", path, shown(*parts));
   const auto found = metadata.find("general.architecture");
   if (found == metadata.end()) fail(ErrorKind::bad_file, "{}: no \"general.architecture\"", path);
   const std::string& architecture = json_string(*found, path + ": \"general.architecture\"");

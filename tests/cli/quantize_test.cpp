@@ -52,6 +52,13 @@ INSTANTIATE_TEST_SUITE_P(Keys, QuantizeKey,
                          testing::Values("fp8_block128", "int8_channel", "int4_group32", "mxfp4", "nvfp4"),
                          [](const auto& test) { return std::string(test.param); });
 
+TEST(Quantize, MatricesOfZeroExpertsStayWhatTheyAre) {
+  const TemporaryFolder folder;
+  const std::string model = CONCLAVE_SOURCE_DIR "/tests/data/families/longcat_flash";
+  ASSERT_EQ(run_command({"quantize", model, "--weights", "fp8_channel", "--output", folder / "out"}).status, 0);
+  EXPECT_EQ(run_command({"check", folder / "out", "--expected", model + "/io.safetensors"}).status, 0);
+}
+
 class QuantizeRefuses : public testing::Test {
  protected:
   void expect_refused(const std::string& model, const std::string& key, const std::vector<std::string>& words) {

@@ -119,6 +119,16 @@ def decode(tensors, name, key, rows, cols):
     return [e2m1(code) * scale[i // 16] / divisor for i, code in enumerate(codes)]
 
 
+def check_nearest(tensors, name, rows, cols, wanted):
+    """int8: each code is the nearest to the weight that its stored scale allows."""
+    codes = packed(tensors, name, rows, cols, 8)
+    scale = numbers(tensors[name + ".weight_scale"])
+    for i, code in enumerate(codes):
+        steps = wanted[i] / scale[i // cols]
+        if abs(max(-127, min(127, steps)) - (code - 128)) > 0.5 + 1e-4:
+            fail(f"{name}: element {i}: given {code - 128}, expected the nearest to {steps}")
+
+
 def check_settings(folder, key, original, tensors):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         settings = json.load(file)["quantization_config"]
@@ -159,6 +169,8 @@ def main(conclave, model):
                 _, (rows, cols), _ = original[name + ".weight"]
                 wanted = numbers(original[name + ".weight"])
                 given = decode(tensors, name, key, rows, cols)
+                if key == "int8_channel":
+                    check_nearest(tensors, name, rows, cols, wanted)
                 error = math.sqrt(sum((a - b)**2 for a, b in zip(given, wanted)) / sum(b * b for b in wanted))
                 worst, best = max(error, worst or error), min(error, best or error)
             if best < least or worst > most:

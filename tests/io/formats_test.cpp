@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <ostream>
 
 #include "io/format_block.hpp"
 #include "io/model_copy.hpp"
@@ -22,6 +23,10 @@ struct Expected {
   QuantKey key;     ///< Computed from these codes; none: decoded, because of
   std::string why;  ///< this.
 };
+
+void PrintTo(const Expected& expected, std::ostream* out) {
+  *out << expected.folder;
+}
 
 class Formats : public ::testing::TestWithParam<Expected> {};
 

@@ -5,6 +5,8 @@
 // implementation gave; and files that are no such files are refused.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "io/files.hpp"
 #include "io/format_block.hpp"
 #include "io/gguf_config.hpp"
@@ -21,6 +23,10 @@ struct ExpectedGguf {
   DType weight_dtype;
   double error;
 };
+
+void PrintTo(const ExpectedGguf& expected, std::ostream* out) {
+  *out << expected.folder;
+}
 
 class GgufBlock : public ::testing::TestWithParam<ExpectedGguf> {};
 
@@ -104,6 +110,8 @@ TEST(Gguf, ATensorBeyondTheEndAndAnOffsetThatIsNotAligned) {
 TEST(Gguf, ArchitecturesAndKeys) {
   nlohmann::json keys{{"general.architecture", "mamba"}};
   expect_error(ErrorKind::bad_file, {"x.gguf", "mamba", "qwen3moe", "deepseek2"}, [&] { gguf_config(keys, "x.gguf"); });
+  keys["split.count"] = 3;
+  expect_error(ErrorKind::bad_file, {"x.gguf", "split.count", "given 3"}, [&] { gguf_config(keys, "x.gguf"); });
   keys = {{"general.architecture", "qwen3moe"}, {"qwen3moe.block_count", 1}, {"qwen3moe.embedding_length", 32}};
   expect_error(ErrorKind::bad_file, {"qwen3moe.expert_count", "missing"}, [&] { gguf_config(keys, "x.gguf"); });
 }
