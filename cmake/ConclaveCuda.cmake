@@ -33,3 +33,17 @@ function(conclave_cuda_options target)
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-Wall,-Wextra,-Wshadow>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CONCLAVE_WERROR}>>:SHELL:-Werror=all-warnings -Xcompiler=-Werror>")
 endfunction()
+
+# Sources of the CUDA back end in a layer, and what stands in for them in a build without it.
+function(conclave_cuda_sources folder)
+  cmake_parse_arguments(arg "" "" "CUDA;NO_CUDA" ${ARGN})
+  if(NOT CONCLAVE_HAS_CUDA)
+    if(arg_NO_CUDA)
+      target_sources(conclave_${folder} PRIVATE ${arg_NO_CUDA})
+    endif()
+    return()
+  endif()
+  target_sources(conclave_${folder} PRIVATE ${arg_CUDA})
+  target_link_libraries(conclave_${folder} PRIVATE CUDA::cudart_static)
+  conclave_cuda_options(conclave_${folder})
+endfunction()

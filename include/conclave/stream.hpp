@@ -35,6 +35,10 @@ struct Stream {
   Executor* executor = nullptr;  ///< CPU only, never null there.
 
   static Stream cpu(Executor& executor) noexcept { return Stream{Device{}, nullptr, &executor}; }
+  /// `native` is a cudaStream_t of GPU `index`; null is its default stream. CudaStream (device.hpp) owns one.
+  static Stream cuda(void* native, int index) noexcept {
+    return Stream{Device{DeviceType::cuda, index}, native, nullptr};
+  }
 };
 
 }  // namespace conclave

@@ -133,17 +133,19 @@ using ConstTensorView = BasicTensorView<const void>;
 std::string to_string(const ConstTensorView& view);
 
 /// Host memory in whole pages, zeroed on first touch. `discard` gives pages back while the object lives, so that a
-/// caller who gives weights up pays for them once, not twice, while they are repacked.
+/// caller who gives weights up pays for them once, not twice, while they are repacked. On a GPU: device memory whose
+/// contents are undefined, and which `discard` leaves as it is.
 class Storage {
  public:
   /// Throws Error(out_of_memory) with the byte count. 0 bytes is legal.
-  explicit Storage(std::int64_t bytes);
+  explicit Storage(std::int64_t bytes, Device device = {});
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   std::byte* data() const noexcept { return data_; }
   std::int64_t bytes() const noexcept { return bytes_; }
+  Device device() const noexcept { return device_; }
 
   /// Frees every page that lies wholly inside [begin, begin + bytes). Its contents are lost. Ranges outside the
   /// storage are ignored.
@@ -152,15 +154,16 @@ class Storage {
  private:
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
+  Device device_;
 };
 
-/// A contiguous host tensor that owns its memory. Copies share it.
+/// A contiguous tensor that owns its memory, on the host unless another device is named. Copies share it.
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(DType dtype, std::span<const std::int64_t> shape);
-  Tensor(DType dtype, std::initializer_list<std::int64_t> shape)
-      : Tensor(dtype, std::span<const std::int64_t>(shape.begin(), shape.size())) {}
+  Tensor(DType dtype, std::span<const std::int64_t> shape, Device device = {});
+  Tensor(DType dtype, std::initializer_list<std::int64_t> shape, Device device = {})
+      : Tensor(dtype, std::span<const std::int64_t>(shape.begin(), shape.size()), device) {}
 
   TensorView view() const noexcept { return view_; }
   operator TensorView() const noexcept { return view_; }

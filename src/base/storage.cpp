@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// Bytes -> anonymous pages from the operating system, so that single pages can go back to it (discard).
+// Bytes -> anonymous pages from the operating system, so that single pages can go back to it (discard); or memory of a
+// GPU, which only goes back as a whole.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
 
+#include "base/device_memory.hpp"
 #include "base/error.hpp"
 #include "conclave/tensor.hpp"
 
@@ -20,9 +22,13 @@ std::uintptr_t page_size() noexcept {
 
 }  // namespace
 
-Storage::Storage(std::int64_t bytes) : bytes_(bytes) {
+Storage::Storage(std::int64_t bytes, Device device) : bytes_(bytes), device_(device) {
   require(bytes >= 0, "storage: {} bytes, expected 0 or more", bytes);
   if (bytes == 0) return;
+  if (device.type != DeviceType::cpu) {
+    data_ = device_memory::allocate(device, bytes);
+    return;
+  }
   void* pages =
       mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) fail(ErrorKind::out_of_memory, "storage: cannot allocate {} bytes", bytes);
@@ -34,7 +40,10 @@ Storage::Storage(std::int64_t bytes) : bytes_(bytes) {
 }
 
 Storage::~Storage() {
-  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
+  if (device_.type != DeviceType::cpu)
+    device_memory::release(device_, data_);
+  else if (data_ != nullptr)
+    munmap(data_, static_cast<std::size_t>(bytes_));
 }
 
 void Storage::discard(const void* begin, std::int64_t bytes) noexcept {
@@ -42,7 +51,7 @@ void Storage::discard(const void* begin, std::int64_t bytes) noexcept {
   auto first = reinterpret_cast<std::uintptr_t>(begin);
   auto last = first + static_cast<std::uintptr_t>(bytes < 0 ? 0 : bytes);
   const std::uintptr_t end = base + static_cast<std::uintptr_t>(bytes_);
-  if (data_ == nullptr || last <= base || first >= end) return;
+  if (data_ == nullptr || device_.type != DeviceType::cpu || last <= base || first >= end) return;
   const std::uintptr_t mask = page_size() - 1;
   first = (std::max(first, base) + mask) & ~mask;
   // The last page of the storage is wholly ours even where the tensor ends inside it.

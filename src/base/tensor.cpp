@@ -25,12 +25,12 @@ std::string to_string(const ConstTensorView& view) {
   return text;
 }
 
-Tensor::Tensor(DType dtype, std::span<const std::int64_t> shape) {
+Tensor::Tensor(DType dtype, std::span<const std::int64_t> shape, Device device) {
   require(shape.size() <= static_cast<std::size_t>(kMaxRank), "tensor: rank {}, expected at most {}", shape.size(),
           kMaxRank);
   for (std::int64_t extent : shape) require(extent >= 0, "tensor: extent {}, expected 0 or more", extent);
-  view_ = TensorView(nullptr, dtype, shape);
-  storage_ = std::make_shared<Storage>(view_.bytes());
+  view_ = TensorView(nullptr, dtype, shape, device);
+  storage_ = std::make_shared<Storage>(view_.bytes(), device);
   view_.data = storage_->data();
 }
 

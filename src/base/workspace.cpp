@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/device_memory.hpp"
 #include "base/error.hpp"
 
 namespace conclave {
@@ -30,16 +31,28 @@ TensorView Arena::take(DType dtype, std::span<const std::int64_t> shape) {
 
 struct Workspace::Region {
   struct Free {
-    void operator()(std::byte* p) const noexcept { ::operator delete (p, std::align_val_t{kWorkspaceAlignment}); }
+    Device device;
+    void operator()(std::byte* p) const noexcept {
+      if (device.type == DeviceType::cpu) return ::operator delete (p, std::align_val_t{kWorkspaceAlignment});
+      device_memory::release(device, p);
+    }
   };
   WorkspaceSlot slot;
   std::int64_t bytes = 0;
   std::unique_ptr<std::byte, Free> memory;
 };
 
-Workspace::Workspace(Device device) : device_(device) {
-  require(device.type == DeviceType::cpu, "workspace: device {}, expected cpu", to_string(device));
+namespace {
+
+std::byte* allocate(Device device, std::int64_t bytes) {
+  if (device.type != DeviceType::cpu) return device_memory::allocate(device, bytes);
+  return static_cast<std::byte*>(
+      ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{kWorkspaceAlignment}));
 }
+
+}  // namespace
+
+Workspace::Workspace(Device device) : device_(device) {}
 Workspace::~Workspace() = default;
 Workspace::Workspace(Workspace&&) noexcept = default;
 Workspace& Workspace::operator=(Workspace&&) noexcept = default;
@@ -53,11 +66,10 @@ std::span<std::byte> Workspace::region(WorkspaceSlot slot, std::int64_t bytes, s
       fail(ErrorKind::out_of_memory,
            "workspace: locked, but {}:{} asks for {} bytes in slot (micro-batch {}, lane {}) that holds {}",
            caller.file_name(), caller.line(), bytes, slot.micro_batch, slot.lane, held);
-    if (found == regions_.end()) found = regions_.insert(regions_.end(), Region{slot, 0, nullptr});
+    if (found == regions_.end()) found = regions_.insert(regions_.end(), Region{slot, 0, {nullptr, {device_}}});
     found->memory.reset();  // The old region goes first: the peak is the new size, not the sum.
     found->bytes = 0;
-    found->memory.reset(static_cast<std::byte*>(
-        ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{kWorkspaceAlignment})));
+    found->memory.reset(allocate(device_, bytes));
     found->bytes = bytes;
   }
   if (bytes == 0) return {};
@@ -72,7 +84,10 @@ std::int64_t Workspace::bytes() const noexcept {
 
 void Workspace::poison() noexcept {
   for (const Region& r : regions_)
-    if (r.bytes > 0) std::memset(r.memory.get(), 0xFF, static_cast<std::size_t>(r.bytes));
+    if (r.bytes > 0 && device_.type == DeviceType::cpu)
+      std::memset(r.memory.get(), 0xFF, static_cast<std::size_t>(r.bytes));
+    else if (r.bytes > 0)
+      device_memory::fill(device_, r.memory.get(), 0xFF, r.bytes);
 }
 
 }  // namespace conclave

@@ -12,10 +12,11 @@ namespace conclave::dispatch {
 
 namespace {
 
-Support supports_activations(const Problem& problem) {
+Support supports_activations(const Problem& problem, DeviceType device) {
   const MoeConfig& moe = problem.moe;
-  if (problem.device.device.type != DeviceType::cpu)
-    return Support::no(fmt::format("device {}, it runs on cpu", to_string(problem.device.device)));
+  if (problem.device.device.type != device)
+    return Support::no(fmt::format("device {}, it runs on {}", to_string(problem.device.device),
+                                   device == DeviceType::cpu ? "cpu" : "cuda"));
   // Rows travel as codes or, to experts that quantise what they get (expects_unquantized_inputs), as they are.
   if (const Support key = quant::supports_key(problem.quant.activations, QuantRole::activations); !key) return key;
   if (!is_compute_dtype(moe.dtype))
@@ -59,15 +60,23 @@ Support exchanges_by(const ParallelConfig& parallel, All2All all2all) {
   return Support::yes();
 }
 
+Support supports_local_on(const Problem& problem, DeviceType device) {
+  return first_refusal(supports_activations(problem, device), stays_on_one_rank(problem.parallel),
+                       supports_replicas(problem), supports_weight_on_input(problem));
+}
+
 }  // namespace
 
 Support supports_local(const Problem& problem) {
-  return first_refusal(supports_activations(problem), stays_on_one_rank(problem.parallel), supports_replicas(problem),
-                       supports_weight_on_input(problem));
+  return supports_local_on(problem, DeviceType::cpu);
+}
+
+Support supports_local_on_cuda(const Problem& problem) {
+  return supports_local_on(problem, DeviceType::cuda);
 }
 
 Support supports_exchange(const Problem& problem, All2All all2all) {
-  return first_refusal(supports_activations(problem), exchanges_by(problem.parallel, all2all),
+  return first_refusal(supports_activations(problem, DeviceType::cpu), exchanges_by(problem.parallel, all2all),
                        supports_replicas(problem), supports_weight_on_input(problem));
 }
 

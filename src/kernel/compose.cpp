@@ -65,6 +65,7 @@ LayerBuffers take_layer_buffers(const Problem& layer, Arena& arena, std::int64_t
     b.shared_weights = arena.take(DType::f32, {m, 1});
     b.shared = arena.take(c.dtype, {m, c.hidden_size});
   }
+  if (c.checked) b.id_check = arena.take(DType::i64, {1});
   return b;
 }
 

@@ -40,6 +40,7 @@ struct LayerBuffers {
   TensorView shared_ids;      ///< i32 [M, 1], all 0
   TensorView shared_weights;  ///< f32 [M, 1]
   TensorView shared;          ///< dtype [M, H]
+  TensorView id_check;        ///< i64 [1], in checked mode on a GPU
 };
 LayerBuffers take_layer_buffers(const Problem& layer, Arena& arena, std::int64_t num_tokens);
 

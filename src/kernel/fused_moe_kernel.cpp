@@ -9,6 +9,8 @@
 #include "conclave/kernel.hpp"
 #include "conclave/tail.hpp"
 #include "cpu/float_convert.hpp"
+#include "cuda/current_device.hpp"
+#include "kernel/cuda/steps.hpp"
 #include "kernel/kernel_checks.hpp"
 #include "kernel/stage_timer.hpp"
 
@@ -16,8 +18,15 @@ namespace conclave {
 namespace {
 
 /// Ids as i32 and weights as f32, contiguous: the caller's where they are so already, else a copy in `scratch`.
-Routing canonical_routing(const Routing& given, const Routing& scratch) {
+Routing canonical_routing(const Routing& given, const Routing& scratch, Stream stream) {
   Routing out = given;
+  if (stream.device.type == DeviceType::cuda) {
+    const bool fits = given.topk_ids.dtype == DType::i32 && given.topk_ids.is_contiguous() &&
+                      given.topk_weights.dtype == DType::f32 && given.topk_weights.is_contiguous();
+    if (fits) return out;
+    on_cuda::convert_routing(given, scratch, stream);
+    return scratch;
+  }
   if (given.topk_ids.dtype != DType::i32 || !given.topk_ids.is_contiguous()) {
     out.topk_ids = scratch.topk_ids;
     for (std::int64_t row = 0; row < given.topk_ids.size(0); ++row)
@@ -41,6 +50,11 @@ Routing canonical_routing(const Routing& given, const Routing& scratch) {
 
 Routing take_routing(Arena& arena, std::int64_t num_tokens, std::int64_t num_slots) {
   return {arena.take(DType::i32, {num_tokens, num_slots}), arena.take(DType::f32, {num_tokens, num_slots})};
+}
+
+/// What the check of ids needs on a GPU.
+TensorView take_id_check(Arena& arena, const MoeConfig& c) {
+  return c.checked ? arena.take(DType::i64, {1}) : TensorView{};
 }
 
 ModularPrepareFinalize& modular(PrepareFinalize& part) {
@@ -130,6 +144,7 @@ void FusedMoeKernel::plan_scratch(Arena& arena, std::int64_t num_tokens) const {
     static_cast<const MonolithicPrepareFinalize&>(*prepare_finalize_).plan_scratch(arena, num_tokens);
   } else {
     take_routing(arena, num_tokens, problem_.moe.top_k);
+    take_id_check(arena, problem_.moe);
     static_cast<const ModularPrepareFinalize&>(*prepare_finalize_).plan_scratch(arena, num_tokens);
   }
   experts_->take_buffers(arena, rows);
@@ -138,11 +153,14 @@ void FusedMoeKernel::plan_scratch(Arena& arena, std::int64_t num_tokens) const {
 void FusedMoeKernel::check_input(const KernelInput& input, const PackedWeights& weights, Stream stream) const {
   const MoeConfig& c = problem_.moe;
   const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
-  check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype);
+  const Device device = problem_.device.device;
+  check_stream(stream, device);
+  check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype, device);
   require(num_tokens <= c.max_num_tokens, "hidden_states: {} tokens, planned for at most {}", num_tokens,
           c.max_num_tokens);
-  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
   if (input.expert_map) {
+    require(input.expert_map->device == device, "expert_map: given on {}, expected on {}", input.expert_map->device,
+            device);
     require(experts_->supports_expert_map(), "expert_map: given, but {} does not take one", experts_->name());
     check_expert_map(*input.expert_map, c.num_experts, weights.num_local_experts());
   } else {
@@ -156,8 +174,9 @@ void FusedMoeKernel::run(const KernelInput& input, const PackedWeights& weights,
                          Stream stream) {
   check_input(input, weights, stream);
   const DType dtype = output.dtype == DType::f32 ? DType::f32 : problem_.moe.dtype;
-  check_matrix("output", output, input.hidden_states.size(0), problem_.moe.hidden_size, dtype);
+  check_matrix("output", output, input.hidden_states.size(0), problem_.moe.hidden_size, dtype, stream.device);
   check_aliasing(input.hidden_states, output, problem_.moe.in_place);
+  const cuda::CurrentDevice here(stream.device);
   if (is_monolithic())
     run_monolithic(input, weights, output, arena, stream);
   else
@@ -186,14 +205,17 @@ void FusedMoeKernel::run_modular(const KernelInput& input, const PackedWeights& 
   const MoeConfig& c = problem_.moe;
   const std::int64_t num_tokens = input.hidden_states.size(0);
   require(input.routing.has_value(), "kernel: {} is modular and needs routing (ids and weights)", experts_->name());
-  check_routing(*input.routing, num_tokens, c.top_k);
-  if (c.checked) check_ids(input.routing->topk_ids, c.num_experts);
+  check_routing(*input.routing, num_tokens, c.top_k, stream.device);
+  const bool on_host = stream.device.type == DeviceType::cpu;
+  if (c.checked && on_host) check_ids(input.routing->topk_ids, c.num_experts);
   // A rank without tokens still serves those of the others.
   if (num_tokens == 0 && prepare_finalize_->num_dispatchers() == 1) return;
 
   const auto& experts = static_cast<const ModularExperts&>(*experts_);
   ModularPrepareFinalize& ends = modular(*prepare_finalize_);
-  const Routing routing = canonical_routing(*input.routing, take_routing(arena, num_tokens, c.top_k));
+  const Routing routing = canonical_routing(*input.routing, take_routing(arena, num_tokens, c.top_k), stream);
+  const TensorView id_check = take_id_check(arena, c);
+  if (c.checked && !on_host) on_cuda::check_ids(input.routing->topk_ids, c.num_experts, id_check, stream);
   const PrepareInput prepare{input.hidden_states,
                              routing,
                              input.expert_map,

@@ -32,22 +32,29 @@ std::int64_t id_at(const ConstTensorView& ids, std::int64_t row, std::int64_t sl
 
 }  // namespace
 
-void check_matrix(const char* name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols, DType dtype) {
+void check_stream(const Stream& stream, Device planned) {
+  require(stream.device == planned, "stream: on {}, and the layer is planned for {}", stream.device, planned);
+  require(planned.type != DeviceType::cpu || stream.executor != nullptr,
+          "stream: no executor, expected Stream::cpu(executor)");
+}
+
+void check_matrix(const char* name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols, DType dtype,
+                  Device device) {
   require(view.rank == 2 && view.size(0) == rows && view.size(1) == cols && view.dtype == dtype,
           "{}: given {}, expected {}[{}, {}]", name, view, name_of(dtype), rows, cols);
-  require(view.device.type == DeviceType::cpu, "{}: given on {}, expected on cpu", name, view.device);
+  require(view.device == device, "{}: given on {}, expected on {}", name, view.device, device);
   require(cols <= 1 || view.stride(1) == 1, "{}: column stride {}, expected 1", name, view.stride(1));
   require(rows <= 1 || view.stride(0) >= cols, "{}: row stride {}, expected at least {}", name, view.stride(0), cols);
   require(view.data != nullptr || rows == 0, "{}: null data for {} rows", name, rows);
 }
 
-void check_routing(const Routing& routing, std::int64_t num_tokens, std::int64_t num_slots) {
+void check_routing(const Routing& routing, std::int64_t num_tokens, std::int64_t num_slots, Device device) {
   const ConstTensorView ids = routing.topk_ids;
   const ConstTensorView weights = routing.topk_weights;
   require(ids.dtype == DType::i32 || ids.dtype == DType::i64, "topk_ids: given {}, expected i32 or i64", ids);
   require(is_compute_dtype(weights.dtype), "topk_weights: given {}, expected f32, bf16 or f16", weights);
-  check_matrix("topk_ids", ids, num_tokens, num_slots, ids.dtype);
-  check_matrix("topk_weights", weights, num_tokens, num_slots, weights.dtype);
+  check_matrix("topk_ids", ids, num_tokens, num_slots, ids.dtype, device);
+  check_matrix("topk_weights", weights, num_tokens, num_slots, weights.dtype, device);
 }
 
 void check_ids(const ConstTensorView& ids, std::int64_t num_experts) {
@@ -62,6 +69,7 @@ void check_ids(const ConstTensorView& ids, std::int64_t num_experts) {
 void check_expert_map(const ConstTensorView& map, std::int64_t num_experts, std::int64_t num_local_experts) {
   require(map.rank == 1 && map.size(0) == num_experts && map.dtype == DType::i32 && map.is_contiguous(),
           "expert_map: given {}, expected contiguous i32[{}]", map, num_experts);
+  if (map.device.type != DeviceType::cpu) return;
   for (std::int64_t id = 0; id < num_experts; ++id) {
     const std::int32_t slot = map.as<std::int32_t>()[id];
     require(slot >= -1 && slot < num_local_experts, "expert_map[{}]: given {}, expected -1 or 0 to {}", id, slot,

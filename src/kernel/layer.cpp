@@ -6,9 +6,12 @@
 
 #include "base/error.hpp"
 #include "base/tensor_format.hpp"
+#include "conclave/device.hpp"
 #include "conclave/shard.hpp"
+#include "cuda/current_device.hpp"
 #include "kernel/agreement.hpp"
 #include "kernel/compose.hpp"
+#include "kernel/cuda/steps.hpp"
 #include "kernel/kernel_checks.hpp"
 #include "kernel/layer_steps.hpp"
 #include "kernel/layer_weights.hpp"
@@ -21,16 +24,17 @@ namespace conclave {
 namespace {
 
 /// Small tensors that run() reads again and again; the caller's memory may go away once the layer is built.
-std::optional<Tensor> copy_of(const std::optional<ConstTensorView>& view) {
-  if (!view.has_value()) return std::nullopt;
-  Tensor copy(view->dtype, std::span<const std::int64_t>(view->shape.data(), static_cast<std::size_t>(view->rank)));
-  const std::int64_t rows = view->rank == 2 ? view->size(0) : 1;
-  const std::int64_t bytes = bytes_of(view->dtype, view->size(-1));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto* from = view->as<std::byte>() + (view->rank == 2 ? bytes_of(view->dtype, r * view->stride(0)) : 0);
-    std::copy_n(from, bytes, copy.as<std::byte>() + r * bytes);
+/// On a GPU it goes there; the address stays where a tensor of the same shape was kept before, so that a graph that was
+/// recorded with it sees new values.
+void keep(const std::optional<ConstTensorView>& view, Stream stream, std::optional<Tensor>& kept) {
+  if (!view.has_value()) {
+    kept.reset();
+    return;
   }
-  return copy;
+  if (!kept || kept->view().dtype != view->dtype || kept->view().shape != view->shape)
+    kept = Tensor(view->dtype, std::span<const std::int64_t>(view->shape.data(), static_cast<std::size_t>(view->rank)),
+                  stream.device);
+  copy(*view, *kept, stream);
 }
 
 std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
@@ -39,7 +43,8 @@ std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
 }
 
 /// The layer's buffers are sized for a run's own M; ids and weights of one routing.
-void copy_routing(const Routing& from, const Routing& to) {
+void copy_routing(const Routing& from, const Routing& to, Stream stream) {
+  if (stream.device.type == DeviceType::cuda) return on_cuda::convert_routing(from, to, stream);
   for (std::int64_t m = 0; m < from.topk_ids.size(0); ++m)
     for (std::int64_t slot = 0; slot < from.topk_ids.size(1); ++slot) {
       const std::int32_t id = from.topk_ids.at(m).as<std::int32_t>()[slot];
@@ -81,6 +86,7 @@ struct MoeLayer::Impl {
 
   const MoeConfig& moe() const noexcept { return plan.problem.moe; }
   const ParallelConfig& parallel() const noexcept { return plan.problem.parallel; }
+  Device device() const noexcept { return plan.problem.device.device; }
   /// True: this rank adds a term that every rank could add. Without a communicator the caller sums all ranks.
   bool adds_whole_terms() const noexcept {
     return parts.ranks_to_sum == 1 || communicator != nullptr || (parallel().ep_rank == 0 && parallel().tp_rank == 0);
@@ -89,7 +95,7 @@ struct MoeLayer::Impl {
   bool adds_shared() const noexcept {
     return moe().shared.intermediate_size > 0 && (parallel().tp_size > 1 || adds_whole_terms());
   }
-  void keep_small(const LayerWeights& weights);
+  void keep_small(const LayerWeights& weights, Stream stream);
   void check_ranks(const LayerWeights& weights) const;
   void check_input(const LayerInput& input, Stream stream) const;
   void check_output(const LayerInput& input, const TensorView& output) const;
@@ -110,16 +116,22 @@ struct MoeLayer::Impl {
   void compute_and_sum(bool sum, const TensorView& output, Arena& arena, Stream stream, int channel, F&& compute);
 };
 
-void MoeLayer::Impl::keep_small(const LayerWeights& w) {
-  router_weight = copy_of(w.router_weight);
-  router_bias = copy_of(w.router_bias);
-  selection_bias = copy_of(w.e_score_correction_bias);
-  hash_table = copy_of(w.hash_table);
-  shared_gate = copy_of(w.shared_gate);
-  latent_in = copy_of(w.latent_in);
-  latent_out = copy_of(w.latent_out);
-  expert_map = copy_of(w.expert_map);
-  if (!expert_map && parallel().ep_size > 1) expert_map = map_of_placement();
+void MoeLayer::Impl::keep_small(const LayerWeights& w, Stream stream) {
+  keep(w.router_weight, stream, router_weight);
+  keep(w.router_bias, stream, router_bias);
+  keep(w.e_score_correction_bias, stream, selection_bias);
+  keep(w.hash_table, stream, hash_table);
+  keep(w.shared_gate, stream, shared_gate);
+  keep(w.latent_in, stream, latent_in);
+  keep(w.latent_out, stream, latent_out);
+  if (w.expert_map || parallel().ep_size == 1) {
+    // On a GPU nobody looks at the values again.
+    if (w.expert_map && device().type != DeviceType::cpu)
+      check_expert_map(*w.expert_map, moe().num_weight_experts(), w.experts.num_local_experts());
+    keep(w.expert_map, stream, expert_map);
+  } else {
+    keep(ConstTensorView(map_of_placement()), stream, expert_map);
+  }
   custom_routing = w.custom_routing;
 }
 
@@ -148,14 +160,18 @@ void MoeLayer::Impl::check_ranks(const LayerWeights& weights) const {
 MoeLayer::MoeLayer(const Plan& plan, const Registry& registry, LayerWeights weights, Stream stream,
                    Communicator* communicator)
     : impl_(std::make_unique<Impl>()) {
-  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
+  check_stream(stream, plan.problem.device.device);
+  if (communicator != nullptr && communicator->size() > 1 && stream.device.type != DeviceType::cpu)
+    fail(ErrorKind::unsupported, "communicator: {} ranks, and the parts on {} know one", communicator->size(),
+         stream.device);
+  const cuda::CurrentDevice here(stream.device);
   check_layer_weights(plan.problem.moe, weights);
   impl_->plan = plan;
   impl_->communicator = communicator;
   if (plan.problem.parallel.enable_eplb) impl_->replicas.emplace(plan.problem);
   impl_->parts = compose(plan, registry, communicator);
   impl_->check_ranks(weights);
-  impl_->keep_small(weights);
+  impl_->keep_small(weights, stream);
   if (impl_->parts.shared != nullptr)
     impl_->shared_weights = impl_->parts.shared->experts().pack(shared_as_experts(weights), stream);
   impl_->routed_weights = impl_->parts.routed->experts().pack(weights.experts, stream);
@@ -197,30 +213,32 @@ std::string MoeLayer::rebalance() {
 }
 
 void MoeLayer::update_weights(const LayerWeights& weights, Stream stream) {
+  check_stream(stream, impl_->device());
+  const cuda::CurrentDevice here(stream.device);
   check_layer_weights(impl_->moe(), weights);
   impl_->parts.routed->experts().update(*impl_->routed_weights, weights.experts, stream);
   if (impl_->shared_weights != nullptr)
     impl_->parts.shared->experts().update(*impl_->shared_weights, shared_as_experts(weights), stream);
-  impl_->keep_small(weights);
+  impl_->keep_small(weights, stream);
 }
 
 void MoeLayer::Impl::check_output(const LayerInput& input, const TensorView& output) const {
-  check_matrix("output", output, input.hidden_states.size(0), moe().hidden_size, moe().dtype);
+  check_matrix("output", output, input.hidden_states.size(0), moe().hidden_size, moe().dtype, device());
   check_aliasing(input.hidden_states, output, moe().in_place);
 }
 
 void MoeLayer::Impl::check_input(const LayerInput& input, Stream stream) const {
   const MoeConfig& c = moe();
-  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
+  check_stream(stream, device());
   const std::int64_t num_tokens = input.hidden_states.rank == 2 ? input.hidden_states.size(0) : -1;
-  check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype);
+  check_matrix("hidden_states", input.hidden_states, num_tokens, c.hidden_size, c.dtype, device());
   require(num_tokens <= c.max_num_tokens, "hidden_states: {} tokens, planned for at most {}", num_tokens,
           c.max_num_tokens);
-  if (input.routing) check_routing(*input.routing, num_tokens, c.num_slots());
-  if (input.routing && c.checked)
+  if (input.routing) check_routing(*input.routing, num_tokens, c.num_slots(), device());
+  if (input.routing && c.checked && device().type == DeviceType::cpu)
     check_ids(input.routing->topk_ids, c.num_experts + c.routing.num_fused_shared_experts);
   if (input.captured) {
-    check_routing(*input.captured, num_tokens, c.num_slots());
+    check_routing(*input.captured, num_tokens, c.num_slots(), device());
     require(input.captured->topk_weights.dtype == DType::f32, "captured weights: given {}, expected f32",
             input.captured->topk_weights);
   }
@@ -232,7 +250,7 @@ ConstTensorView MoeLayer::Impl::logits_of(const LayerInput& input, const LayerBu
   const MoeConfig& c = moe();
   if (input.router_logits) {
     check_matrix("router_logits", *input.router_logits, input.hidden_states.size(0), c.num_experts,
-                 c.router_logits_dtype);
+                 c.router_logits_dtype, device());
     return *input.router_logits;
   }
   require(router_weight.has_value(), "layer: no router_weight, and the input has neither router_logits nor routing");
@@ -260,10 +278,13 @@ Routing MoeLayer::Impl::route(const LayerInput& input, const LayerBuffers& buffe
   Routing routing{buffers.topk_ids, buffers.topk_weights};
   if (input.routing) {
     routing = *input.routing;
+    if (c.checked && device().type != DeviceType::cpu)
+      on_cuda::check_ids(routing.topk_ids, c.num_experts + c.routing.num_fused_shared_experts, buffers.id_check,
+                         stream);
   } else {
     parts.router->route(router_input(input, logits_of(input, buffers, stream)), routing, arena, stream);
   }
-  if (input.captured && !input.routing) copy_routing(routing, *input.captured);
+  if (input.captured && !input.routing) copy_routing(routing, *input.captured, stream);
   if (c.zero_experts == 0) return routing;
   require(routing.topk_ids.dtype == DType::i32 && routing.topk_weights.dtype == DType::f32,
           "routing with zero experts: given {} and {}, expected i32 and f32", routing.topk_ids, routing.topk_weights);
@@ -357,6 +378,9 @@ void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace&
   const std::int64_t num_tokens = input.hidden_states.size(0);
   // A rank without tokens still computes its experts for those of the others.
   if (num_tokens == 0 && impl.parts.routed->prepare_finalize().num_dispatchers() == 1) return;
+  require(workspace.device() == stream.device, "workspace: on {}, and the stream is on {}", workspace.device(),
+          stream.device);
+  const cuda::CurrentDevice here(stream.device);
   Arena arena(workspace.region(slot, impl.plan.workspace_bytes), workspace.device());
   const LayerBuffers buffers = take_layer_buffers(impl.plan.problem, arena, num_tokens);
   const TensorView& routed = has_epilogue(c) ? buffers.routed : output;
@@ -366,7 +390,7 @@ void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace&
   last.routed = buffers.routed;
   if (c.latent_size > 0) {
     // The projection back stays in f32 until the epilogue rounds everything once.
-    const TensorView wide(buffers.latent_f32.data, DType::f32, {num_tokens, c.hidden_size});
+    const TensorView wide(buffers.latent_f32.data, DType::f32, {num_tokens, c.hidden_size}, stream.device);
     project(buffers.routed, *impl.latent_out, wide, wide, stream);
     last.routed = wide;
   }
@@ -387,6 +411,9 @@ MoeOutput MoeLayer::run_open(const LayerInput& input, Workspace& workspace, Stre
   require(c.latent_size == 0 && c.zero_experts == 0,
           "run_open: latent_size {} and zero_experts {}, expected 0: their terms come behind the sum over ranks",
           c.latent_size, c.zero_experts);
+  if (stream.device.type != DeviceType::cpu)
+    fail(ErrorKind::unsupported, "run_open: the consumers of an open output run on cpu, the stream is on {}",
+         stream.device);
   impl.check_input(input, stream);
   const std::int64_t num_tokens = input.hidden_states.size(0);
   Arena arena(workspace.region(slot, impl.open_workspace_bytes), workspace.device());

@@ -11,6 +11,8 @@
 #include "cpu/dense.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
+#include "cuda/dense.hpp"
+#include "kernel/cuda/steps.hpp"
 
 namespace conclave {
 namespace {
@@ -28,6 +30,15 @@ void for_each_row(Stream stream, std::int64_t num_rows, F&& f) {
 }
 
 using Buffer = std::array<float, kColumns>;
+
+/// A vector as a matrix of one row.
+ConstTensorView as_row(const ConstTensorView& vector) {
+  ConstTensorView row = vector;
+  row.rank = 2;
+  row.shape = {1, vector.size(0)};
+  row.strides = {vector.size(0), vector.stride(0)};
+  return row;
+}
 
 void add_scaled(Buffer& sum, const ConstTensorView& row, float scale, std::int64_t count) {
   Buffer term;
@@ -55,6 +66,8 @@ void epilogue_columns(const EpilogueInput& in, const TensorView& output, std::in
 
 void split_zero_experts(const Routing& routing, std::int64_t first_zero_id, const Routing& experts,
                         const TensorView& zero_weight, Stream stream) {
+  if (stream.device.type == DeviceType::cuda)
+    return on_cuda::split_zero_experts(routing, first_zero_id, experts, zero_weight, stream);
   const std::int64_t slots = routing.topk_ids.size(1);
   for_each_row(stream, routing.topk_ids.size(0), [&](std::int64_t m) {
     float sum = 0;
@@ -72,6 +85,7 @@ void split_zero_experts(const Routing& routing, std::int64_t first_zero_id, cons
 
 void project(const ConstTensorView& a, const ConstTensorView& w, const TensorView& f32, const TensorView& out,
              Stream stream) {
+  if (stream.device.type == DeviceType::cuda) return cuda::dense(a, w, std::nullopt, out, stream);
   const TensorView sums(f32.data, DType::f32, {a.size(0), w.size(0)});
   cpu::dense(a, w, std::nullopt, sums, *stream.executor);
   if (out.data == sums.data) return;  // f32 wanted: it is there already
@@ -81,21 +95,26 @@ void project(const ConstTensorView& a, const ConstTensorView& w, const TensorVie
 void route_shared(const ConstTensorView& hidden_states, const std::optional<ConstTensorView>& gate,
                   const Routing& routing, Stream stream) {
   const std::int64_t num_tokens = hidden_states.size(0);
+  const bool on_host = stream.device.type == DeviceType::cpu;
+  if (!on_host && !gate) return on_cuda::finish_shared_routing(routing, false, stream);
+  if (!on_host) {
+    cuda::dense(hidden_states, as_row(*gate), std::nullopt,
+                TensorView(routing.topk_weights.data, DType::f32, {num_tokens, 1}, stream.device), stream);
+    return on_cuda::finish_shared_routing(routing, true, stream);
+  }
   std::fill_n(routing.topk_ids.as<std::int32_t>(), num_tokens, 0);
   float* weights = routing.topk_weights.as<float>();
   if (!gate) {
     std::fill_n(weights, num_tokens, 1.0F);
     return;
   }
-  ConstTensorView row = *gate;
-  row.rank = 2;
-  row.shape = {1, gate->size(0)};
-  row.strides = {gate->size(0), gate->stride(0)};
-  cpu::dense(hidden_states, row, std::nullopt, TensorView(weights, DType::f32, {num_tokens, 1}), *stream.executor);
+  cpu::dense(hidden_states, as_row(*gate), std::nullopt, TensorView(weights, DType::f32, {num_tokens, 1}),
+             *stream.executor);
   for (std::int64_t m = 0; m < num_tokens; ++m) weights[m] = 1.0F / (1.0F + std::exp(-weights[m]));
 }
 
 void epilogue(const EpilogueInput& input, const TensorView& output, Stream stream) {
+  if (stream.device.type == DeviceType::cuda) return on_cuda::epilogue(input, output, stream);
   const std::int64_t width = output.size(1);
   for_each_row(stream, output.size(0), [&](std::int64_t m) {
     for (std::int64_t at = 0; at < width; at += kColumns)

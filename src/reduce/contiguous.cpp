@@ -7,6 +7,7 @@
 #include "base/tensor_format.hpp"
 #include "cpu/parallel_for.hpp"
 #include "reduce/check.hpp"
+#include "reduce/cuda/rows.hpp"
 #include "reduce/kinds.hpp"
 #include "reduce/weighted_sum.hpp"
 
@@ -26,6 +27,7 @@ class Contiguous final : public WeightAndReduce {
     const std::int64_t top_k = slot_of.top_k();
     require(input.rows.size(0) == slot_of.num_tokens() && input.rows.size(1) == top_k,
             "rows: given {}, expected [{}, {}, hidden_size] as topk_ids", input.rows, slot_of.num_tokens(), top_k);
+    if (stream.device.type == DeviceType::cuda) return sum_rows_on_cuda(input, output, stream);
     // Columns are cut too, so that all threads have work for a single token.
     const std::int64_t hidden_size = output.size(1);
     const std::int64_t chunks = (hidden_size + kChunk - 1) / kChunk;

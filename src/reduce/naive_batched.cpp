@@ -49,6 +49,8 @@ class NaiveBatched final : public WeightAndReduce {
 
   void apply(const ReduceInput& input, const TensorView& output, Stream stream) const override {
     check_weighted(input, output, 3);
+    if (stream.device.type != DeviceType::cpu)
+      fail(ErrorKind::unsupported, "weight and reduce: naive_batched runs on cpu, the stream is on {}", stream.device);
     const std::int64_t num_local = input.rows.size(0);
     require(num_local <= kMaxLocalExperts, "rows: given {}, expected at most {} local experts", input.rows,
             kMaxLocalExperts);

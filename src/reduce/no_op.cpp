@@ -10,6 +10,7 @@
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
 #include "reduce/check.hpp"
+#include "reduce/cuda/rows.hpp"
 #include "reduce/kinds.hpp"
 
 namespace conclave::reduce {
@@ -44,6 +45,7 @@ class NoOp final : public WeightAndReduce {
     require(rows.size(0) == output.size(0) && rows.size(1) == output.size(1),
             "output: given {}, expected the shape of rows {}", output, rows);
     if (rows.data == output.data && rows.dtype == output.dtype && rows.stride(0) == output.stride(0)) return;
+    if (stream.device.type == DeviceType::cuda) return copy_rows_on_cuda(rows, output, stream);
     const std::int64_t grain =
         std::max<std::int64_t>(1, kElementsWorthThreads / std::max<std::int64_t>(1, rows.size(1)));
     cpu::parallel_for(*stream.executor, rows.size(0), grain, [&](std::int64_t begin, std::int64_t end, int) {

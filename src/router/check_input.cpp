@@ -48,12 +48,27 @@ void check_hash(const Rule& rule, const RouterInput& input, std::int64_t rows) {
           "router: token_ids: given {}, expected i32[{}] or i64", tokens, rows);
 }
 
+void check_device(const char* what, const ConstTensorView& view, Device device) {
+  require(view.device == device, "router: {}: given {}, expected it on {}", what, view, device);
+}
+
+void check_devices(const RouterInput& input, const Routing& out, Device device) {
+  check_device("topk_ids", out.topk_ids, device);
+  check_device("topk_weights", out.topk_weights, device);
+  if (input.logits.rank != 0) check_device("logits", input.logits, device);
+  if (input.e_score_correction_bias) check_device("e_score_correction_bias", *input.e_score_correction_bias, device);
+  if (input.hash_table) check_device("hash_table", *input.hash_table, device);
+  if (input.token_ids) check_device("token_ids", *input.token_ids, device);
+}
+
 }  // namespace
 
-void check_input(const Rule& rule, const RouterInput& input, const Routing& out, const Stream& stream) {
-  require(stream.device.type == DeviceType::cpu && stream.executor != nullptr,
-          "router: stream: given device {} and executor {}, expected cpu and an executor", stream.device,
-          stream.executor == nullptr ? "null" : "set");
+void check_input(const Rule& rule, const RouterInput& input, const Routing& out, const Stream& stream,
+                 DeviceType device) {
+  require(stream.device.type == device && (device != DeviceType::cpu || stream.executor != nullptr),
+          "router: stream: given device {} and executor {}, expected {}", stream.device,
+          stream.executor == nullptr ? "null" : "set", device == DeviceType::cpu ? "cpu and an executor" : "cuda");
+  check_devices(input, out, stream.device);
   require(out.topk_ids.rank == 2, "router: topk_ids: given {}, expected [M, {}]", out.topk_ids, rule.num_slots);
   const std::int64_t rows = out.topk_ids.size(0);
   check_out(rule, out, rows);

@@ -9,7 +9,8 @@
 
 namespace conclave::router {
 
-/// Throws Error naming the argument, what it is and what was expected.
-void check_input(const Rule& rule, const RouterInput& input, const Routing& out, const Stream& stream);
+/// Throws Error naming the argument, what it is and what was expected. Every tensor must be on the stream's device.
+void check_input(const Rule& rule, const RouterInput& input, const Routing& out, const Stream& stream,
+                 DeviceType device = DeviceType::cpu);
 
 }  // namespace conclave::router

@@ -6,11 +6,14 @@
 #include "base/tensor_format.hpp"
 #include "conclave/router.hpp"
 #include "cpu/dense.hpp"
+#include "cuda/dense.hpp"
 
 namespace conclave {
 
 void router_logits(const ConstTensorView& hidden_states, const ConstTensorView& router_weight,
                    const std::optional<ConstTensorView>& router_bias, const TensorView& logits, Stream stream) {
+  if (stream.device.type == DeviceType::cuda)
+    return cuda::dense(hidden_states, router_weight, router_bias, logits, stream);
   require(stream.device.type == DeviceType::cpu && stream.executor != nullptr,
           "router_logits: stream: given device {} and executor {}, expected cpu and an executor", stream.device,
           stream.executor == nullptr ? "null" : "set");

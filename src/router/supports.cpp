@@ -17,17 +17,17 @@ Support unless(bool fine, fmt::format_string<Args...> reason, Args&&... args) {
   return fine ? Support::yes() : Support::no(fmt::format(reason, std::forward<Args>(args)...));
 }
 
-Support check_sizes(const Problem& p) {
+Support check_sizes(const Problem& p, DeviceType device) {
   const MoeConfig& c = p.moe;
   constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();
-  return first_refusal(
-      unless(p.device.device.type == DeviceType::cpu, "device is {}, it runs on cpu", to_string(p.device.device)),
-      unless(is_compute_dtype(c.router_logits_dtype), "router_logits_dtype is {}, it reads f32, bf16 and f16",
-             name_of(c.router_logits_dtype)),
-      unless(c.num_experts >= 1 && c.num_experts <= kMostIds - c.routing.num_fused_shared_experts,
-             "num_experts {} does not fit ids of 32 bits", c.num_experts),
-      unless(c.top_k >= 1 && c.top_k <= c.num_experts, "top_k {} is not in 1 to num_experts {}", c.top_k,
-             c.num_experts));
+  return first_refusal(unless(p.device.device.type == device, "device is {}, it runs on {}", to_string(p.device.device),
+                              device == DeviceType::cpu ? "cpu" : "cuda"),
+                       unless(is_compute_dtype(c.router_logits_dtype),
+                              "router_logits_dtype is {}, it reads f32, bf16 and f16", name_of(c.router_logits_dtype)),
+                       unless(c.num_experts >= 1 && c.num_experts <= kMostIds - c.routing.num_fused_shared_experts,
+                              "num_experts {} does not fit ids of 32 bits", c.num_experts),
+                       unless(c.top_k >= 1 && c.top_k <= c.num_experts, "top_k {} is not in 1 to num_experts {}",
+                              c.top_k, c.num_experts));
 }
 
 Support check_groups(const MoeConfig& c) {
@@ -84,15 +84,19 @@ Support check_scale(const MoeConfig& c) {
 
 }  // namespace
 
-Support supports_rule(const Problem& problem) {
+Support supports_rule_on(const Problem& problem, DeviceType device) {
   const MoeConfig& c = problem.moe;
   // One after the other: a later check may divide by what an earlier one made sure of.
-  Support s = check_sizes(problem);
+  Support s = check_sizes(problem, device);
   if (s) s = check_groups(c);
   if (s) s = check_numbers(c.routing);
   if (s) s = check_method(c.routing);
   if (s) s = check_scale(c);
   return s;
+}
+
+Support supports_rule(const Problem& problem) {
+  return supports_rule_on(problem, DeviceType::cpu);
 }
 
 }  // namespace conclave::router

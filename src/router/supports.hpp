@@ -9,6 +9,8 @@
 
 namespace conclave::router {
 
+Support supports_rule_on(const Problem& problem, DeviceType device);
+/// On the CPU.
 Support supports_rule(const Problem& problem);
 
 }  // namespace conclave::router

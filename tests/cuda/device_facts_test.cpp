@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // cuda_devices() against what the operating system shows: each GPU of the NVIDIA driver has a node /dev/nvidia<N>.
-#include "cuda/device_facts.hpp"
+#include "conclave/device.hpp"
 
 #include <gtest/gtest.h>
 

@@ -44,7 +44,8 @@ LIBRARIES = {
     "boost/context/": "src/kernel",
     "mpi.h": "src/comm",
     "nccl": "src/comm",
-    "cuda": "src/cuda src/quant/cuda src/router/cuda src/dispatch/cuda src/experts/cuda src/reduce/cuda src/tail/cuda",
+    "cuda": "src/cuda src/quant/cuda src/router/cuda src/dispatch/cuda src/experts/cuda src/reduce/cuda src/tail/cuda "
+            "src/kernel/cuda",
     "cub/": "src/cuda src/quant/cuda src/router/cuda src/dispatch/cuda src/experts/cuda src/reduce/cuda src/tail/cuda",
     "nvtx3/": "src/cuda",
 }

@@ -4,7 +4,9 @@
 // Visible GPUs -> DeviceFacts, through the CUDA runtime.
 #include <cuda_runtime_api.h>
 
-#include "cuda/device_facts.hpp"
+#include "base/error.hpp"
+#include "conclave/device.hpp"
+#include "cuda/check.hpp"
 
 namespace conclave {
 namespace {
@@ -21,6 +23,19 @@ bool read_facts(int index, DeviceFacts& facts) {
 }
 
 }  // namespace
+
+bool has_cuda_back_end() noexcept {
+  return true;
+}
+
+DeviceFacts cuda_facts(int index) {
+  int count = 0;
+  cuda::check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  DeviceFacts facts;
+  if (index < 0 || index >= count) fail(ErrorKind::unsupported, "cuda:{}: this machine has {} GPUs", index, count);
+  if (!read_facts(index, facts)) fail(ErrorKind::unsupported, "cuda:{}: the driver does not describe it", index);
+  return facts;
+}
 
 std::vector<DeviceFacts> cuda_devices() {
   int count = 0;
