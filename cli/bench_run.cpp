@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench_cuda.hpp"
 #include "bench_ranks.hpp"
 #include "bench_weights.hpp"
 #include "conclave/micro_batches.hpp"
@@ -26,6 +27,9 @@ class Bench {
     problem_.moe.max_num_tokens = *std::max_element(o_.tokens.begin(), o_.tokens.end());
     problem_.moe.router_logits_dtype = DType::f32;
     if (problem_.moe.routing.hash_table) bad_input("{}: routes by token id, which bench does not draw", selected.label);
+    if (machine.gpu &&
+        (o_.stages || !o_.record.empty() || o_.ranks != nullptr || o_.micro_batches > 1 || !o_.trace.empty()))
+      bad_input("--stages, --record, --comm, --microbatches, --trace: given with a GPU, which bench times as a whole");
     if (o_.micro_batches > 1) micro_batches_.emplace(o_.micro_batches);
     spec_ = parse_routing(o_.routing, problem_.moe, selected.block);
     std::sort(o_.tokens.begin(), o_.tokens.end());
@@ -65,8 +69,10 @@ class Bench {
     }
     if (!selected_.checkpoint) require_memory(variant.plan->problem);
     progress_.show(fmt::format("{}: making weights", variant.plan->experts.chosen));
-    LayerWeights weights = make_weights(variant, o_.ranks == nullptr);
+    // Copies on a GPU are packed from the same host memory.
+    LayerWeights weights = make_weights(variant, o_.ranks == nullptr && !machine_.gpu);
     prepare_inputs(*variant.plan, weights);
+    if (machine_.gpu) return run_on_gpu(*variant.plan, weights);
     if (o_.ranks != nullptr) return run_over_ranks(variant, pins, std::move(weights));
     if (!o_.record.empty() && report_.rows.empty()) record(*variant.plan, weights);
     const std::size_t first = report_.rows.size();
@@ -119,9 +125,40 @@ class Bench {
     const MoeConfig& c = plan.problem.moe;
     hidden_ = Tensor(c.dtype, {problem_.moe.max_num_tokens, c.hidden_size});
     fill_random(hidden_, 1.0, 77, *machine_.executor);
-    const auto router = registry_.routers.find(plan.router.chosen)->make(PartContext{plan.problem, nullptr});
+    // Draws are made on the host, whatever runs on them.
+    Problem problem = plan.problem;
+    problem.device = machine_.host_facts;
+    const auto router = router_on_host(problem);
     for (const std::int64_t m : o_.tokens)
-      draws_.emplace(m, make_draws(spec_, plan.problem, *router, weights.e_score_correction_bias, m, machine_.stream));
+      draws_.emplace(m, make_draws(spec_, problem, *router, weights.e_score_correction_bias, m, machine_.host_stream));
+  }
+
+  std::unique_ptr<Router> router_on_host(const Problem& problem) const {
+    for (const auto& entry : registry_.routers.entries())
+      if (entry.supports(problem)) return entry.make(PartContext{problem, nullptr});
+    throw Error(ErrorKind::unsupported, "bench: no router on the CPU draws for this problem");
+  }
+
+  void run_on_gpu(const Plan& plan, const LayerWeights& weights) {
+    std::vector<MoeLayer> copies;
+    const int count = weight_copies(random_weights_bytes(plan.problem));
+    for (int i = 0; i < count; ++i) copies.emplace_back(plan, registry_, weights, machine_.stream);
+    for (const std::int64_t m : o_.tokens) {
+      progress_.show(fmt::format("{}: {} tokens", plan.experts.chosen, m));
+      const Tensor output = poisoned(hidden_.view().dtype, {m, hidden_.view().size(1)});
+      const Timing timing =
+          time_on_gpu(copies, hidden_.view().narrow(0, 0, m), draws_.at(m), o_.timing, output, machine_.stream);
+      report_.rows.push_back({m, plan.experts.chosen, point_of(plan.problem, draws_.at(m), timing, m), {}});
+      note_not_finite(output, plan.experts.chosen, m);
+    }
+  }
+
+  void note_not_finite(const Tensor& output, const std::string& experts, std::int64_t num_tokens) {
+    const Tensor values = convert(output, DType::f32, "output", *machine_.executor);
+    if (!std::all_of(values.as<float>(), values.as<float>() + values.view().numel(),
+                     [](float x) { return std::isfinite(x); }))
+      report_.notes.push_back(
+          fmt::format("WRONG: {} with {} tokens left values that are not finite", experts, num_tokens));
   }
 
   void run_tokens(MoeLayer& layer) {
@@ -163,11 +200,7 @@ class Bench {
       run(0, &timeline);
       write_timeline(o_.trace, timeline, 0);
     }
-    const Tensor values = convert(output, DType::f32, "output", *machine_.executor);
-    if (!std::all_of(values.as<float>(), values.as<float>() + values.view().numel(),
-                     [](float x) { return std::isfinite(x); }))
-      report_.notes.push_back(fmt::format("WRONG: {} with {} tokens left values that are not finite",
-                                          layer.plan().experts.chosen, num_tokens));
+    note_not_finite(output, layer.plan().experts.chosen, num_tokens);
     return timing;
   }
 

@@ -186,7 +186,7 @@ class Checker {
       // The expected ids are those of the input as it stands in the file. Rounding it would decide near ties anew, and
       // then the experts of two different choices would be compared.
       logits = Tensor(DType::f32, {hidden.view().size(0), block.info.config.num_experts});
-      router_logits(exact, *weights.router_weight, weights.router_bias, logits, machine_.stream);
+      router_logits(exact, *weights.router_weight, weights.router_bias, logits, machine_.host_stream);
       input.router_logits = logits;
     }
     const LayerResult result = ranks_ != nullptr ? run_ranked(block, variant, weights, input, row)

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.hpp"
+#include "conclave/device.hpp"
 #include "conclave/registry.hpp"
 #include "conclave/version.hpp"
 #include "error.hpp"
@@ -48,21 +49,39 @@ std::string features_text(const CpuFeatures& f) {
   return text.empty() ? "none that a part uses" : text;
 }
 
+std::string gpus_text() {
+  if (!has_cuda_back_end()) return "device cuda: this build has no CUDA back end\n";
+  std::string text;
+  for (const DeviceFacts& f : cuda_devices())
+    text += fmt::format("device {}: {}, {} multiprocessors, compute capability {}.{}, L2 {:.1f} MiB\n",
+                        to_string(f.device), f.name, f.num_threads, f.compute_capability / 10,
+                        f.compute_capability % 10, static_cast<double>(f.l2_bytes) / (1 << 20));
+  return text.empty() ? "device cuda: no GPU, or no driver for one\n" : text;
+}
+
 std::string machine_text(const Machine& m) {
   const DeviceFacts& f = m.facts;
-  std::string text = fmt::format("device cpu: {}\n", f.name);
-  text += fmt::format("  threads     {}\n", f.num_threads);
-  text += fmt::format("  features    {}\n", features_text(f.cpu));
-  text += fmt::format("  L2 a core   {} KiB\n", f.l2_bytes / 1024);
-  text += fmt::format("  memory      {:.1f} GB/s read\n", f.bytes_per_second * 1e-9);
-  text += fmt::format("  arithmetic  {:.1f} GFLOP/s f32, {:.1f} bf16, {:.1f} f16\n", f.f32_flops * 1e-9,
-                      f.bf16_flops * 1e-9, f.f16_flops * 1e-9);
+  std::string text;
+  if (!m.gpu) {
+    text += fmt::format("device cpu: {}\n", f.name);
+    text += fmt::format("  threads     {}\n", f.num_threads);
+    text += fmt::format("  features    {}\n", features_text(f.cpu));
+    text += fmt::format("  L2 a core   {} KiB\n", f.l2_bytes / 1024);
+    text += fmt::format("  memory      {:.1f} GB/s read\n", f.bytes_per_second * 1e-9);
+    text += fmt::format("  arithmetic  {:.1f} GFLOP/s f32, {:.1f} bf16, {:.1f} f16\n", f.f32_flops * 1e-9,
+                        f.bf16_flops * 1e-9, f.f16_flops * 1e-9);
+  } else {
+    text += fmt::format("device {}: {}\n", to_string(f.device), f.name);
+    text += fmt::format("  memory      {:.1f} GB/s copied, reads and writes together\n", f.bytes_per_second * 1e-9);
+    text += fmt::format("  arithmetic  {:.1f} TFLOP/s bf16, {:.1f} f16 (matrix products by cuBLASLt)\n",
+                        f.bf16_flops * 1e-12, f.f16_flops * 1e-12);
+  }
   if (!m.cache_note.empty())
     text += fmt::format("  measured    now; not kept ({})\n", m.cache_note);
   else
     text += fmt::format("  measured    {}, kept in {} (delete it or use --remeasure to measure again)\n",
                         m.measured_now ? "now" : "earlier", m.cache_path);
-  return text + "device cuda: this build has no CUDA back end\n";
+  return text + gpus_text();
 }
 
 int run_info(const InfoCommand& options) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "conclave/device.hpp"
 #include "conclave/error.hpp"
 #include "convert.hpp"
 
@@ -59,6 +60,37 @@ class WeightConverter {
   DType dtype_;
   Executor& executor_;
   std::shared_ptr<std::vector<Tensor>> copies_ = std::make_shared<std::vector<Tensor>>();
+};
+
+/// Tensors of the host where the layer runs: themselves on the CPU, copies on a GPU.
+class DeviceCopies {
+ public:
+  explicit DeviceCopies(Stream stream) : stream_(stream) {}
+
+  ConstTensorView up(const ConstTensorView& host) {
+    if (stream_.device.type == DeviceType::cpu) return host;
+    copies_.emplace_back(host.dtype,
+                         std::span<const std::int64_t>(host.shape.data(), static_cast<std::size_t>(host.rank)),
+                         stream_.device);
+    copy(host, copies_.back(), stream_);
+    return copies_.back();
+  }
+  /// Also brought back at the end.
+  TensorView both(const TensorView& host) {
+    if (stream_.device.type == DeviceType::cpu) return host;
+    up(host);
+    returned_.emplace_back(copies_.back(), host);
+    return copies_.back();
+  }
+  void bring_back() {
+    for (const auto& [device, host] : returned_) copy(device, host, stream_);
+    synchronize(stream_);
+  }
+
+ private:
+  Stream stream_;
+  std::vector<Tensor> copies_;
+  std::vector<std::pair<Tensor, TensorView>> returned_;
 };
 
 }  // namespace
@@ -117,13 +149,24 @@ LayerResult run_layer(const Plan& plan, const Registry& registry, const LayerWei
   result.output = poisoned(c.dtype, {num_tokens, c.hidden_size});
   result.topk_ids = poisoned(DType::i32, {num_tokens, c.num_slots()});
   result.topk_weights = poisoned(DType::f32, {num_tokens, c.num_slots()});
-  if (!input.routing) input.captured = Routing{result.topk_ids, result.topk_weights};
-  Workspace workspace;
-  layer.run(input, result.output, workspace, stream);
-  if (input.routing) {
+  const bool captures = !input.routing;
+  if (!captures) {
     result.topk_ids = convert_ids(input.routing->topk_ids, "topk_ids");
-    result.topk_weights = convert(input.routing->topk_weights, DType::f32, "topk_weights", *stream.executor);
+    const auto here = make_inline_executor();
+    result.topk_weights = convert(input.routing->topk_weights, DType::f32, "topk_weights", *here);
   }
+  DeviceCopies copies(stream);
+  input.hidden_states = copies.up(input.hidden_states);
+  if (input.router_logits) input.router_logits = copies.up(*input.router_logits);
+  if (input.token_ids) input.token_ids = copies.up(*input.token_ids);
+  if (captures)
+    input.captured = Routing{copies.both(result.topk_ids), copies.both(result.topk_weights)};
+  else
+    input.routing = Routing{copies.both(input.routing->topk_ids), copies.both(input.routing->topk_weights)};
+  const TensorView output = copies.both(result.output);
+  Workspace workspace(stream.device);
+  layer.run(input, output, workspace, stream);
+  copies.bring_back();
   return result;
 }
 

@@ -38,7 +38,8 @@ struct LayerResult {
   Tensor topk_weights;  ///< f32 [M, num_slots]
 };
 
-/// Packs, and runs once. The output is poisoned with NaN first: a part that leaves an element unwritten is caught.
+/// Packs, and runs once on the stream's device; inputs and results are on the host. The output is poisoned with NaN
+/// first: a part that leaves an element unwritten is caught.
 LayerResult run_layer(const Plan& plan, const Registry& registry, const LayerWeights& weights, LayerInput input,
                       Stream stream);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// Opens the CPU; other devices are refused with the reason.
+// Opens the CPU, and a GPU where one is asked for.
 #include "machine.hpp"
 
 #include "ceiling_cache.hpp"
@@ -19,22 +19,39 @@ void apply(const CpuCeilings& ceilings, DeviceFacts& facts) {
   facts.f16_flops = ceilings.f16_flops;
 }
 
+/// In the form that is kept: a GPU has no reading for f32, which is not what its tensor cores are for.
+CpuCeilings of_gpu(int index) {
+  const CudaCeilings measured = measure_cuda_ceilings(index);
+  return {.read_bytes_per_second = measured.bytes_per_second,
+          .f32_flops = 0,
+          .bf16_flops = measured.bf16_flops,
+          .f16_flops = measured.f16_flops};
+}
+
 }  // namespace
 
-void check_device(const std::string& device) {
-  if (device == "cpu") return;
-  const bool indexed = device.starts_with("cuda:") && device.size() > 5 &&
-                       device.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (device == "cuda" || indexed) bad_input("--device {}: this build has no CUDA back end; use --device cpu", device);
-  bad_input("--device: given \"{}\", expected cpu, cuda or cuda:N", device);
+Device parse_device(const std::string& text) {
+  if (text == "cpu") return {};
+  if (text == "cuda") return {DeviceType::cuda, 0};
+  const bool indexed = text.starts_with("cuda:") && text.size() > 5 && text.size() < 10 &&
+                       text.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (!indexed) bad_input("--device: given \"{}\", expected cpu, cuda or cuda:N", text);
+  return {DeviceType::cuda, std::stoi(text.substr(5))};
 }
 
 Machine open_machine(const CommonOptions& options, Ceilings ceilings) {
-  check_device(options.device);
+  const Device device = parse_device(options.device);
   Machine machine;
+  // A GPU that is not there is refused before anything else is done.
+  if (device.type == DeviceType::cuda) {
+    machine.facts = cuda_facts(device.index);
+    machine.gpu.emplace(device.index);
+  }
   machine.executor = make_executor(options.threads);
-  machine.facts = cpu_facts(machine.executor->num_threads());
-  machine.stream = Stream::cpu(*machine.executor);
+  machine.host_facts = cpu_facts(machine.executor->num_threads());
+  machine.host_stream = Stream::cpu(*machine.executor);
+  if (!machine.gpu) machine.facts = machine.host_facts;
+  machine.stream = machine.gpu ? machine.gpu->stream() : machine.host_stream;
   machine.cache_path = ceiling_cache_path();
   const std::string key = ceiling_key(machine.facts);
   if (ceilings != Ceilings::remeasure) {
@@ -46,7 +63,7 @@ Machine open_machine(const CommonOptions& options, Ceilings ceilings) {
   if (ceilings == Ceilings::cached) return machine;
   Progress progress;
   progress.show("measuring memory bandwidth and arithmetic peaks");
-  const CpuCeilings fresh = measure_cpu_ceilings(*machine.executor);
+  const CpuCeilings fresh = machine.gpu ? of_gpu(device.index) : measure_cpu_ceilings(*machine.executor);
   apply(fresh, machine.facts);
   machine.measured_now = true;
   machine.cache_note = store_ceilings(machine.cache_path, key, fresh);

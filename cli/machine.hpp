@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "command.hpp"
 #include "conclave/config.hpp"
+#include "conclave/device.hpp"
 #include "conclave/stream.hpp"
 
 namespace conclave::cli {
@@ -20,16 +22,19 @@ enum class Ceilings {
 };
 
 struct Machine {
-  std::unique_ptr<Executor> executor;
-  DeviceFacts facts;
+  std::unique_ptr<Executor> executor;  ///< Of the host, also where the layer runs on a GPU.
+  std::optional<CudaStream> gpu;       ///< Owner of `stream` on a GPU.
+  DeviceFacts facts;                   ///< Of the device that was asked for.
   Stream stream;
+  DeviceFacts host_facts;  ///< Without measured ceilings where `facts` are a GPU's.
+  Stream host_stream;      ///< For oracles and conversions.
   std::string cache_path;
   bool measured_now = false;
   std::string cache_note;  ///< Why the measurement could not be kept.
 };
 
-/// Throws Error for a device that this build or this machine does not have.
-void check_device(const std::string& device);
+/// "cpu", "cuda" or "cuda:N". Throws Error for anything else.
+Device parse_device(const std::string& text);
 
 Machine open_machine(const CommonOptions& options, Ceilings ceilings);
 

@@ -31,7 +31,7 @@ std::string expect_error_of(const std::string& path) {
   }
 }
 
-/// The oracle: the last modular standard-format part that finalizes (lists end with the reference).
+/// The oracle, always on the CPU: the last modular standard-format part that finalizes (lists end with the reference).
 std::string reference_name(const Registry& registry) {
   std::string name;
   for (const auto& entry : registry.experts.entries())
@@ -66,6 +66,7 @@ class Replay {
 
  private:
   Problem problem() const { return {case_.moe, {}, case_.quant, machine_.facts}; }
+  Problem problem_on_host() const { return {case_.moe, {}, case_.quant, machine_.host_facts}; }
 
   /// A case with an expert map is one rank's share already. An error that a case expects may strike one rank only, and
   /// in an MPI run that rank would take the others with it.
@@ -82,18 +83,18 @@ class Replay {
 
   std::optional<Tensor> reference_output(const std::string& oracle) const {
     try {
-      const Variant variant = plan_variant(problem(), case_.moe.dtype, registry_,
+      const Variant variant = plan_variant(problem_on_host(), case_.moe.dtype, registry_,
                                            {.router = {}, .prepare_finalize = {}, .experts = oracle});
       if (!variant.plan) return std::nullopt;
-      return run_variant(variant).output;
+      return run_variant(variant, machine_.host_stream).output;
     } catch (const Error&) {
       return std::nullopt;  // The row of the same part says why.
     }
   }
 
-  LayerResult run_variant(const Variant& variant) const {
+  LayerResult run_variant(const Variant& variant, Stream stream) const {
     const LayerWeights weights = weights_for(variant, case_.weights, *machine_.executor);
-    return run_layer(*variant.plan, registry_, weights, input_, machine_.stream);
+    return run_layer(*variant.plan, registry_, weights, input_, stream);
   }
 
   /// A case that runs on one rank although there are several has no use for an exchange that was asked for.
@@ -141,7 +142,8 @@ class Replay {
         refusal = "monolithic: it routes by itself, and the case gives ids";
         return;
       }
-      const LayerResult result = on_ranks() ? run_variant_on_ranks(variant, pins) : run_variant(variant);
+      const LayerResult result =
+          on_ranks() ? run_variant_on_ranks(variant, pins) : run_variant(variant, machine_.stream);
       if (!case_.expect_error.empty()) {
         row.outcome = Outcome::failed;
         row.message = fmt::format("it ran; expected an error with \"{}\"", case_.expect_error);

@@ -20,16 +20,24 @@ if(NOT CONCLAVE_CUDA STREQUAL "OFF")
   endif()
 endif()
 
-# Hopper's own instructions need the "a" architecture; every other GPU gets portable tensor-core code, as a binary for
-# sm_80 and as PTX for what comes after.
-set(CONCLAVE_CUDA_ARCHITECTURES
-    -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80)
+# The GPUs that a file is compiled for. Hopper's own instructions need the "a" architecture and exist nowhere else: files
+# that use them are called *_sm90.cu. Everything else runs on every GPU from sm_80 on, as a binary for sm_80 and sm_90 and
+# as PTX for what comes after.
+function(conclave_cuda_architectures file)
+  if(file MATCHES "_sm90\\.cu$")
+    set(flags -gencode=arch=compute_90a,code=sm_90a)
+  else()
+    set(flags -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90
+              -gencode=arch=compute_90,code=compute_90)
+  endif()
+  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")
+endfunction()
 
 # The CUDA flags of one target. CMake 3.25 does not know -std=c++20 for CUDA: CUDA_STANDARD 20 is dropped silently.
 function(conclave_cuda_options target)
   set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES OFF)
   target_compile_options(${target} PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 ${CONCLAVE_CUDA_ARCHITECTURES} --expt-relaxed-constexpr -lineinfo>
+    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -lineinfo>
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-Wall,-Wextra,-Wshadow>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CONCLAVE_WERROR}>>:SHELL:-Werror=all-warnings -Xcompiler=-Werror>")
 endfunction()
@@ -43,6 +51,11 @@ function(conclave_cuda_sources folder)
     endif()
     return()
   endif()
+  foreach(file IN LISTS arg_CUDA)
+    if(file MATCHES "\\.cu$")
+      conclave_cuda_architectures(${file})
+    endif()
+  endforeach()
   target_sources(conclave_${folder} PRIVATE ${arg_CUDA})
   target_link_libraries(conclave_${folder} PRIVATE CUDA::cudart_static)
   conclave_cuda_options(conclave_${folder})

@@ -113,6 +113,7 @@ struct DeviceFacts {
   std::string name;
   int num_threads = 1;  ///< CPU threads of the executor; SM count on a GPU.
   CpuFeatures cpu;
+  int compute_capability = 0;       ///< GPUs: major * 10 + minor; 90 is Hopper.
   std::int64_t l2_bytes = 1 << 20;  ///< For each core (CPU).
   /// Measured ceilings; 0 means not measured, and then no time is predicted.
   double bytes_per_second = 0;

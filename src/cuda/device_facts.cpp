@@ -18,6 +18,7 @@ bool read_facts(int index, DeviceFacts& facts) {
   facts.device = Device{DeviceType::cuda, index};
   facts.name = properties.name;
   facts.num_threads = properties.multiProcessorCount;
+  facts.compute_capability = 10 * properties.major + properties.minor;
   facts.l2_bytes = properties.l2CacheSize;
   return true;
 }

@@ -22,7 +22,7 @@ namespace dispatch {
 namespace {
 
 /// Below this many elements a parallel region costs more than the copy.
-constexpr std::int64_t kElementsWorthThreads = 16384;
+constexpr std::int64_t kBatchedElementsWorthThreads = 16384;
 
 struct Buffers {
   TensorView activations;  ///< [E_local, T, H]: numbers, or codes
@@ -52,7 +52,8 @@ class NoEpBatched final : public ModularPrepareFinalize {
     const Buffers buffers = take(arena, slot_of.num_tokens(), slot_of.top_k());
     count(slot_of, buffers);
     cpu::parallel_for(*stream.executor, slot_of.num_tokens() * slot_of.top_k(),
-                      kElementsWorthThreads / moe_.expert_width(), [&](std::int64_t begin, std::int64_t end, int) {
+                      kBatchedElementsWorthThreads / moe_.expert_width(),
+                      [&](std::int64_t begin, std::int64_t end, int) {
                         for (std::int64_t item = begin; item < end; ++item)
                           copy(input, slot_of, buffers, item / slot_of.top_k(), item % slot_of.top_k());
                       });

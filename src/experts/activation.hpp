@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/host_device.hpp"
 #include "conclave/activation.hpp"
 
 namespace conclave::experts {
@@ -29,34 +30,34 @@ ActivationFn make_activation(Activation activation, const ActivationParams& para
 
 /// x * sigmoid(x) in every formula below goes through this division: for x below -88 exp overflows to infinity and the
 /// quotient becomes -0, not NaN.
-inline float sigmoid(float x) {
+CONCLAVE_HOST_DEVICE inline float sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
 }
-inline float silu(float x) {
+CONCLAVE_HOST_DEVICE inline float silu(float x) {
   return x / (1.0f + std::exp(-x));
 }
-inline float gelu_erf(float x) {
+CONCLAVE_HOST_DEVICE inline float gelu_erf(float x) {
   constexpr float kInvSqrt2 = 0.70710678118654752f;
   return 0.5f * x * (1.0f + std::erf(x * kInvSqrt2));
 }
-inline float gelu_tanh(float x) {
+CONCLAVE_HOST_DEVICE inline float gelu_tanh(float x) {
   constexpr float kSqrt2OverPi = 0.79788456080286536f;
   return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
 }
-inline float relu2(float x) {
+CONCLAVE_HOST_DEVICE inline float relu2(float x) {
   const float positive = x < 0.0f ? 0.0f : x;  // Written so that NaN stays NaN.
   return positive * positive;
 }
 /// std::min and std::clamp with the value first keep NaN, as the original implementations do.
-inline float clamp_top(float x, float limit) {
+CONCLAVE_HOST_DEVICE inline float clamp_top(float x, float limit) {
   return std::min(x, limit);
 }
-inline float clamp_both(float x, float limit) {
+CONCLAVE_HOST_DEVICE inline float clamp_both(float x, float limit) {
   return std::clamp(x, -limit, limit);
 }
 
 /// The gated forms. `fn.gated` must hold.
-inline float activate(const ActivationFn& fn, float gate, float up) {
+CONCLAVE_HOST_DEVICE inline float activate(const ActivationFn& fn, float gate, float up) {
   switch (fn.kind) {
     case Activation::silu:
       return silu(clamp_top(gate, fn.limit)) * clamp_both(up, fn.limit);
@@ -83,7 +84,7 @@ inline float activate(const ActivationFn& fn, float gate, float up) {
 }
 
 /// The forms without a product. `fn.gated` must not hold.
-inline float activate(const ActivationFn& fn, float x) {
+CONCLAVE_HOST_DEVICE inline float activate(const ActivationFn& fn, float x) {
   switch (fn.kind) {
     case Activation::silu_no_mul:
       return silu(x);
@@ -103,7 +104,8 @@ struct W13Rows {
   std::int64_t gate;
   std::int64_t up;
 };
-constexpr W13Rows w13_rows_of(W13Layout layout, bool gated, std::int64_t i, std::int64_t intermediate_size) {
+CONCLAVE_HOST_DEVICE constexpr W13Rows w13_rows_of(W13Layout layout, bool gated, std::int64_t i,
+                                                   std::int64_t intermediate_size) {
   if (!gated) return {i, i};
   switch (layout) {
     case W13Layout::gate_up:

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMaxLayers = 10'000;
+constexpr std::int64_t kMaxArrayValues = 10'000;
 /// Of the format's reference implementation.
 constexpr std::uint32_t kMaxRankInFile = 4;
 constexpr int kMaxNesting = 4;
@@ -24,9 +24,9 @@ constexpr int kMaxNesting = 4;
 /// Numbers of value types, as in the specification.
 enum Type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64 };
 
-class Reader {
+class HeaderReader {
  public:
-  Reader(std::span<const std::byte> file, const std::string& path) : file_(file), path_(path) {}
+  HeaderReader(std::span<const std::byte> file, const std::string& path) : file_(file), path_(path) {}
 
   std::int64_t position() const { return at_; }
 
@@ -93,7 +93,7 @@ class Reader {
     const auto count = number<std::uint64_t>();
     if (type == array && depth >= kMaxNesting)
       fail(ErrorKind::bad_file, "{}: byte {}: arrays in arrays, expected at most {}", path_, at_, kMaxNesting);
-    const bool keep = type != text && type != array && count <= static_cast<std::uint64_t>(kMaxLayers);
+    const bool keep = type != text && type != array && count <= static_cast<std::uint64_t>(kMaxArrayValues);
     json values = json::array();
     // Every element takes a byte at least, so a wrong count ends at the end of the file.
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -108,7 +108,7 @@ class Reader {
   std::int64_t at_ = 0;
 };
 
-void read_start(Reader& from, const std::string& path) {
+void read_start(HeaderReader& from, const std::string& path) {
   constexpr std::uint32_t kMagic = 0x46554747;  // "GGUF"
   const auto magic = from.number<std::uint32_t>();
   if (magic != kMagic) fail(ErrorKind::bad_file, "{}: starts with {:#010x}, expected \"GGUF\"", path, magic);
@@ -116,7 +116,7 @@ void read_start(Reader& from, const std::string& path) {
   if (version != 3) fail(ErrorKind::bad_file, "{}: GGUF version {}, expected 3", path, version);
 }
 
-json read_metadata(Reader& from, std::uint64_t count, const std::string& path) {
+json read_metadata(HeaderReader& from, std::uint64_t count, const std::string& path) {
   json metadata = json::object();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string key = from.string();
@@ -143,7 +143,7 @@ std::int64_t bytes_of_entry(const GgufEntry& e, const GgufType& type, const std:
   return bytes;
 }
 
-GgufEntry read_entry(Reader& from, std::int64_t alignment, const std::string& path) {
+GgufEntry read_entry(HeaderReader& from, std::int64_t alignment, const std::string& path) {
   GgufEntry e;
   e.name = from.string();
   const std::string where = fmt::format("{}: tensor {}", path, in_quotes(e.name));
@@ -176,7 +176,7 @@ std::int64_t alignment_of(const json& metadata, const std::string& path) {
 }  // namespace
 
 GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string& path) {
-  Reader from(file, path);
+  HeaderReader from(file, path);
   read_start(from, path);
   const auto num_tensors = from.number<std::uint64_t>();
   const auto num_keys = from.number<std::uint64_t>();

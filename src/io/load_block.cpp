@@ -14,7 +14,7 @@ namespace conclave {
 namespace {
 
 /// What the views of a LayerWeights point into.
-struct Owner {
+struct StoreOwner {
   std::shared_ptr<const TensorStore> store;
   std::vector<std::shared_ptr<Storage>> buffers;
 
@@ -71,7 +71,7 @@ Tensor transposed(const StoredTensor& tensor) {
   return out;
 }
 
-void load_flat(const BlockTensors& block, const MoeConfig& moe, Owner& owner, ExpertWeights& out) {
+void load_flat(const BlockTensors& block, const MoeConfig& moe, StoreOwner& owner, ExpertWeights& out) {
   const std::int64_t inner = moe.intermediate_size;
   const std::int64_t experts = moe.num_weight_experts();
   Tensor w13(block.dtype, {experts, 2 * inner, moe.hidden_size});
@@ -99,7 +99,7 @@ Tensor above_each_other(const StoredTensor& gate, const StoredTensor& up) {
   return out;
 }
 
-void load_coded(const BlockTensors& block, const MoeConfig& moe, Owner& owner, ExpertWeights& out) {
+void load_coded(const BlockTensors& block, const MoeConfig& moe, StoreOwner& owner, ExpertWeights& out) {
   const std::int64_t experts = moe.num_weight_experts();
   const CodedMatrices w13 = load_codes(block.coded.gate, block.coded.up, experts, block.key);
   const CodedMatrices w2 = load_codes({}, block.coded.down, experts, block.key);
@@ -117,7 +117,7 @@ void load_coded(const BlockTensors& block, const MoeConfig& moe, Owner& owner, E
   out.w2_zero_point = keep_if(w2.zero_point);
 }
 
-void load_plain(const BlockTensors& block, const MoeConfig& moe, Owner& owner, ExpertWeights& out) {
+void load_plain(const BlockTensors& block, const MoeConfig& moe, StoreOwner& owner, ExpertWeights& out) {
   switch (block.layout) {
     case ExpertLayout::each:
       out.w13 = owner.keep(gather_w13(block, moe));
@@ -141,7 +141,7 @@ void load_plain(const BlockTensors& block, const MoeConfig& moe, Owner& owner, E
   }
 }
 
-ExpertWeights load_experts(const BlockTensors& block, const MoeConfig& moe, Owner& owner) {
+ExpertWeights load_experts(const BlockTensors& block, const MoeConfig& moe, StoreOwner& owner) {
   ExpertWeights out;
   if (block.coded.up.empty())
     load_plain(block, moe, owner, out);
@@ -161,11 +161,11 @@ ConstTensorView first(const Tensor& experts) {
 }
 
 /// Into a type that the file does not have: f32, beside decoded matrices.
-ConstTensorView in_dtype(const ConstTensorView& view, DType dtype, Owner& owner) {
+ConstTensorView in_dtype(const ConstTensorView& view, DType dtype, StoreOwner& owner) {
   return view.dtype == dtype ? view : ConstTensorView(owner.keep(widened(view)));
 }
 
-void load_shared(const BlockTensors& block, const MoeConfig& moe, Owner& owner, LayerWeights& out) {
+void load_shared(const BlockTensors& block, const MoeConfig& moe, StoreOwner& owner, LayerWeights& out) {
   if (block.shared_gate) out.shared_gate = block.shared_gate->view;
   if (!block.coded_shared.up.empty()) {
     const StoredExperts& shared = block.coded_shared;
@@ -186,7 +186,7 @@ void load_shared(const BlockTensors& block, const MoeConfig& moe, Owner& owner, 
 }  // namespace
 
 LayerWeights load_block(const BlockTensors& block, const MoeConfig& moe, std::shared_ptr<const TensorStore> store) {
-  const auto owner = std::make_shared<Owner>(Owner{std::move(store), {}});
+  const auto owner = std::make_shared<StoreOwner>(StoreOwner{std::move(store), {}});
   LayerWeights out;
   out.experts = load_experts(block, moe, *owner);
   load_shared(block, moe, *owner, out);

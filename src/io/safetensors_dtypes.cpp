@@ -10,7 +10,7 @@
 namespace conclave {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 22> kCodes{{
+constexpr std::array<std::pair<DType, std::string_view>, 22> kDtypeCodes{{
     {DType::boolean, "BOOL"},
     {DType::u8, "U8"},
     {DType::i8, "I8"},
@@ -38,13 +38,13 @@ constexpr std::array<std::pair<DType, std::string_view>, 22> kCodes{{
 }  // namespace
 
 std::string_view safetensors_code(DType dtype) noexcept {
-  for (const auto& [value, code] : kCodes)
+  for (const auto& [value, code] : kDtypeCodes)
     if (value == dtype) return code;
   return "?";
 }
 
 std::optional<DType> dtype_from_safetensors_code(std::string_view code) noexcept {
-  for (const auto& [value, c] : kCodes)
+  for (const auto& [value, c] : kDtypeCodes)
     if (c == code) return value;
   return std::nullopt;
 }

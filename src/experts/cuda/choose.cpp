@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// The rules of choose.hpp, measured on an H200 (bench/results/h200.md).
+#include "experts/cuda/choose.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace conclave::experts::cuda {
+namespace {
+
+/// A token tile as wide as nearly every expert's rows: a second tile of an expert fetches its weights again, from L2 at
+/// best. Rows spread like a Poisson variable, so the bounds leave two to three deviations of room.
+int tokens_for(double rows) {
+  if (rows <= 4) return 8;
+  if (rows <= 9) return 16;
+  if (rows <= 22) return 32;
+  if (rows <= 48) return 64;
+  return 128;
+}
+
+/// Up to here an expert's time is that of its weights, and half the weight rows make the finer schedule.
+constexpr double kStreamingRows = 96;
+/// K from which the epilogue hides behind the next item without help, so that sharing weights between two blocks pays.
+constexpr std::int64_t kDeepK = 4096;
+constexpr double kPairRows = 512;
+
+}  // namespace
+
+double rows_per_active_expert(const GemmProblem& p, std::int64_t num_tokens) {
+  if (num_tokens == 0) return 0;
+  const double pick = std::min(1.0, static_cast<double>(p.top_k) / static_cast<double>(p.num_experts));
+  const double active = static_cast<double>(p.num_experts) * (1 - std::pow(1 - pick, static_cast<double>(num_tokens)));
+  return static_cast<double>(num_tokens) * static_cast<double>(p.top_k) / std::max(active, 1.0);
+}
+
+GemmChoice choose(const GemmProblem& p, std::int64_t num_tokens) {
+  const double rows = rows_per_active_expert(p, num_tokens);
+  GemmChoice choice;
+  choice.tile.tokens = tokens_for(rows);
+  if (!p.common_activation) {
+    // Rare activations are compiled for narrow tiles only.
+    choice.tile.tokens = std::min(choice.tile.tokens, 64);
+    return choice;
+  }
+  if (rows > kStreamingRows) choice.tile.weight_rows = 256;
+  if (rows >= kPairRows && p.hidden_size >= kDeepK) {
+    choice.tile = {128, 192, 2};
+    choice.sorts_rows = true;
+  }
+  return choice;
+}
+
+std::string to_string(const GemmChoice& choice) {
+  return fmt::format("{} tokens x {} weight rows{}, {}", choice.tile.tokens, choice.tile.weight_rows,
+                     choice.tile.blocks == 2 ? ", pairs of blocks" : "", choice.sorts_rows ? "sorted" : "gathered");
+}
+
+}  // namespace conclave::experts::cuda

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// In: topk_ids i32 [M, k]. Out, on the device and without a word to the host: where each slot's row lies when rows are
+// sorted by expert, which token each row is, and the list of token tiles (expert, first row, rows) that every grouped
+// product walks. Rows of one expert keep the order of their slots, so equal inputs give equal bits.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "conclave/tensor.hpp"
+#include "conclave/workspace.hpp"
+
+namespace conclave::experts::cuda {
+
+/// Token tiles of one expert that are visited together: while their weights are in L2, all of them use them.
+inline constexpr int kTilesPerGroup = 8;
+
+/// One token tile: at most tile_rows rows of one expert. 16 bytes, read with one load.
+struct alignas(16) TokenTile {
+  std::int32_t expert_and_group;  ///< Local expert | tiles in the group << 16.
+  std::int32_t first_row;         ///< Among the rows sorted by expert.
+  std::int32_t rows;
+  std::int32_t group_first;  ///< Index of the first tile of the group.
+
+  __host__ __device__ std::int32_t expert() const { return expert_and_group & 0xFFFF; }
+  __host__ __device__ std::int32_t group_size() const { return expert_and_group >> 16; }
+};
+
+/// Device memory of a tile map for at most `num_slots` slots.
+struct TileMap {
+  TokenTile* tiles = nullptr;            ///< [num_tiles]
+  std::int32_t* num_tiles = nullptr;     ///< [1]
+  std::int32_t* row_tokens = nullptr;    ///< [num_slots] token of a row
+  std::int32_t* slot_rows = nullptr;     ///< [num_slots] row of a slot; -1: no local expert
+  std::int32_t* block_counts = nullptr;  ///< [blocks, experts]; only where slots are many
+};
+
+struct TileMapInput {
+  const std::int32_t* topk_ids = nullptr;    ///< [num_slots]
+  const std::int32_t* expert_map = nullptr;  ///< [num_experts] or null
+  std::int32_t num_slots = 0;
+  std::int32_t top_k = 1;
+  std::int32_t num_experts = 0;        ///< Global ids are below this; others are empty slots.
+  std::int32_t num_local_experts = 0;  ///< At most 1024.
+  std::int32_t tile_rows = 8;
+};
+
+/// Takes a map for `num_slots` slots and at most `num_local_experts` experts from the arena.
+TileMap take_tile_map(Arena& arena, std::int64_t num_slots, std::int64_t num_local_experts, std::int64_t tile_rows);
+
+void build_tile_map(const TileMapInput& input, const TileMap& map, cudaStream_t stream);
+
+}  // namespace conclave::experts::cuda
