@@ -4,6 +4,8 @@
 // The whole layer: logits, routing, zero experts, latent input, routed kernel, shared kernel, epilogue.
 #include "conclave/layer.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/tensor_format.hpp"
 #include "conclave/device.hpp"
@@ -31,9 +33,10 @@ void keep(const std::optional<ConstTensorView>& view, Stream stream, std::option
     kept.reset();
     return;
   }
-  if (!kept || kept->view().dtype != view->dtype || kept->view().shape != view->shape)
-    kept = Tensor(view->dtype, std::span<const std::int64_t>(view->shape.data(), static_cast<std::size_t>(view->rank)),
-                  stream.device);
+  const std::span<const std::int64_t> shape(view->shape.data(), static_cast<std::size_t>(view->rank));
+  const bool same = kept && kept->view().dtype == view->dtype && kept->view().rank == view->rank &&
+                    std::equal(shape.begin(), shape.end(), kept->view().shape.begin());
+  if (!same) kept = Tensor(view->dtype, shape, stream.device);
   copy(*view, *kept, stream);
 }
 
