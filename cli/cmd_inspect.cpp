@@ -89,7 +89,7 @@ void print_not_understood(const std::vector<std::string>& tensors) {
 }
 
 int run_inspect(const InspectCommand& options) {
-  parse_device(options.common.device);
+  check_device(options.common.device);
   const Checkpoint checkpoint(options.model);
   if (options.common.json) {
     Json blocks = Json::array();

@@ -21,7 +21,7 @@ struct QuantizeCommand {
 };
 
 int run_quantize(const QuantizeCommand& o) {
-  parse_device(o.common.device);
+  check_device(o.common.device);
   const QuantKey key = quant_key_from_name(o.weights);
   const QuantisedCheckpoint done = quantise_checkpoint(o.model, key, o.output);
   if (o.common.json) {

@@ -30,19 +30,22 @@ CpuCeilings of_gpu(int index) {
 
 }  // namespace
 
-Device parse_device(const std::string& text) {
+Device check_device(const std::string& text) {
   if (text == "cpu") return {};
-  if (text == "cuda") return {DeviceType::cuda, 0};
   const bool indexed = text.starts_with("cuda:") && text.size() > 5 && text.size() < 10 &&
                        text.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (!indexed) bad_input("--device: given \"{}\", expected cpu, cuda or cuda:N", text);
-  return {DeviceType::cuda, std::stoi(text.substr(5))};
+  if (text != "cuda" && !indexed) bad_input("--device: given \"{}\", expected cpu, cuda or cuda:N", text);
+  const int index = indexed ? std::stoi(text.substr(5)) : 0;
+  try {
+    return cuda_facts(index).device;
+  } catch (const Error& error) {
+    bad_input("--device {}: {}", text, error.what());
+  }
 }
 
 Machine open_machine(const CommonOptions& options, Ceilings ceilings) {
-  const Device device = parse_device(options.device);
+  const Device device = check_device(options.device);
   Machine machine;
-  // A GPU that is not there is refused before anything else is done.
   if (device.type == DeviceType::cuda) {
     machine.facts = cuda_facts(device.index);
     machine.gpu.emplace(device.index);

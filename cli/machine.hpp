@@ -33,8 +33,8 @@ struct Machine {
   std::string cache_note;  ///< Why the measurement could not be kept.
 };
 
-/// "cpu", "cuda" or "cuda:N". Throws Error for anything else.
-Device parse_device(const std::string& text);
+/// "cpu", "cuda" or "cuda:N". Throws Error for anything else, and for a GPU that this build or machine does not have.
+Device check_device(const std::string& text);
 
 Machine open_machine(const CommonOptions& options, Ceilings ceilings);
 

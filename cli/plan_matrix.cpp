@@ -28,6 +28,16 @@ Problem ordinary_problem() {
   return p;
 }
 
+/// The same on a GPU, for the parts of the CUDA back end.
+template <class Part>
+Problem ordinary_problem_of(const Entry<Part>& entry) {
+  Problem p = ordinary_problem();
+  if (entry.name.find("/cuda_") == std::string::npos) return p;
+  p.device = DeviceFacts{.device = {DeviceType::cuda, 0}, .name = "any", .num_threads = 132};
+  p.device.compute_capability = 90;
+  return p;
+}
+
 std::string short_name(const std::string& part) {
   return part.substr(part.find('/') + 1);
 }
@@ -64,12 +74,12 @@ std::string taken(const Entry<Part>& entry, std::span<const Value> values,
 Problem home_of(const Entry<Experts>& entry) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
     for (const QuantKey key : all_quant_keys()) {
-      Problem p = ordinary_problem();
+      Problem p = ordinary_problem_of(entry);
       p.moe.dtype = p.moe.weight_dtype = dtype;
       p.quant.weights = key;
       if (entry.supports(p)) return p;
     }
-  return ordinary_problem();
+  return ordinary_problem_of(entry);
 }
 
 std::string experts_section(const Registry& registry) {
@@ -144,8 +154,8 @@ std::string exchange_section(const Registry& registry) {
 std::string routing_section(const Registry& registry) {
   std::string out = "## Routers\n\n" + table_head({"part", "methods"});
   for (const auto& entry : registry.routers.entries()) {
-    const auto with_method = [](RoutingMethod method) {
-      Problem p = ordinary_problem();
+    const auto with_method = [&entry](RoutingMethod method) {
+      Problem p = ordinary_problem_of(entry);
       p.moe.routing = routing_preset(method);
       return p;
     };
@@ -158,7 +168,9 @@ std::string routing_section(const Registry& registry) {
 
 std::string support_matrix(const Registry& registry) {
   return "# What is supported\n\nMade by `conclave plan --matrix`, which asks the parts themselves for a problem of " +
-         std::string("ordinary sizes on a CPU with every instruction set that a part asks for. A test compares this ") +
+         std::string(
+             "ordinary sizes on a CPU with every instruction set that a part asks for, parts called cuda on a Hopper "
+             "GPU. A test compares this ") +
          "page with what the command prints.\n\n" + experts_section(registry) + "\n" + quantisation_section(registry) +
          "\n" + exchange_section(registry) + "\n" + routing_section(registry);
 }

@@ -193,6 +193,10 @@ class Replay {
 
 }  // namespace
 
+bool ReplayReport::applies() const {
+  return std::any_of(rows.begin(), rows.end(), [](const ReplayRow& row) { return row.outcome != Outcome::refused; });
+}
+
 bool ReplayReport::ok() const {
   const auto has = [&](Outcome outcome) {
     return std::any_of(rows.begin(), rows.end(), [&](const ReplayRow& row) { return row.outcome == outcome; });

@@ -42,6 +42,8 @@ struct ReplayReport {
   std::vector<ReplayRow> rows;
   /// At least one combination gave an answer, and none gave a wrong one.
   bool ok() const;
+  /// Some part of this device takes it.
+  bool applies() const;
 };
 
 /// Never throws Error for the case's sake: what goes wrong becomes a row.

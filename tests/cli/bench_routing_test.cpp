@@ -30,7 +30,7 @@ class BenchRouting : public testing::Test {
   }
   Draws draw(const RoutingSpec& spec, std::int64_t num_tokens) {
     const Registry registry = builtin_registry();
-    const auto router = registry.routers.entries().front().make(PartContext{problem_, nullptr});
+    const auto router = registry.routers.find("router/cpu_topk")->make(PartContext{problem_, nullptr});
     return make_draws(spec, problem_, *router, {}, num_tokens, Stream::cpu(*executor_));
   }
   std::vector<double> shares(const Draws& draws) {

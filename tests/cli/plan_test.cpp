@@ -12,6 +12,7 @@
 #include "cli/run_command.hpp"
 #include "cli/sample.hpp"
 #include "cli/shapes.hpp"
+#include "conclave/device.hpp"
 #include "conclave/registry.hpp"
 
 namespace conclave {
@@ -63,7 +64,9 @@ TEST(PlanCommand, TheMatrixIsThePageInTheDocuments) {
   const CommandResult r = run_command({"plan", "--matrix"});
   EXPECT_EQ(r.status, 0) << r.err;
   std::ifstream file(CONCLAVE_SOURCE_DIR "/docs/matrix.md");
-  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  std::string page;
+  for (std::string line; std::getline(file, line);)
+    if (has_cuda_back_end() || line.find("/cuda_") == std::string::npos) page += line + "\n";
   // Not EXPECT_EQ, which would print both.
   EXPECT_TRUE(r.out == page) << "docs/matrix.md is old: conclave plan --matrix > docs/matrix.md";
 }

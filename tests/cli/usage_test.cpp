@@ -57,7 +57,11 @@ TEST(Usage, BadUsageIsOneLineAndStatus2) {
 TEST(Usage, EveryCommandRefusesCudaAndUnknownDevices) {
   for (auto command : commands()) {
     command.insert(command.end(), {"--device", "cuda:1"});
-    expect_bad_input(run_command(command), {"cuda:1", "no CUDA back end"});
+    // Whether the back end, the driver or the GPU is missing, the message says so; no machine has a hundredth.
+    command.back() = "cuda:100";
+    const CommandResult r = run_command(command);
+    EXPECT_EQ(r.status, 2) << r.err;
+    EXPECT_NE(r.err.find("cuda"), std::string::npos) << r.err;
     command.back() = "tpu";
     expect_bad_input(run_command(command), {"tpu", "cpu, cuda or cuda:N"});
   }

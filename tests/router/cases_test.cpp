@@ -150,7 +150,7 @@ TEST(RouterCases, AnyNumberOfPicksAndExperts) {
 }
 
 TEST(RouterCases, MorePicksThanExpertsAndNoneAreRefusedWithTheBound) {
-  for (const Entry<Router>& entry : builtin_router()) {
+  for (const Entry<Router>& entry : test::routers_on_cpu()) {
     const Support more = entry.supports(preset(8, 9, RoutingMethod::default_));
     EXPECT_FALSE(more);
     EXPECT_NE(more.reason().find("top_k 9"), std::string::npos) << more.reason();

@@ -59,7 +59,7 @@ TEST_F(HashTest, WhatTheTableDoesNotKnowIsAnEmptySlotOrAnErrorIfChecked) {
   EXPECT_FLOAT_EQ(got.weights[5], 1.0F);
   problem_.moe.checked = true;
   const auto executor = make_executor(2);
-  for (const Entry<Router>& entry : builtin_router()) {
+  for (const Entry<Router>& entry : test::routers_on_cpu()) {
     try {
       test::run_once(*entry.make({problem_, nullptr}), problem_, input_, 4, *executor);
       FAIL() << "accepted";
@@ -101,7 +101,7 @@ TEST(RouteRefuses, WhatBreaksTheContractNamingIt) {
   const auto executor = make_inline_executor();
   const auto message = [&](const Problem& p, const RouterInput& input, std::int64_t rows) {
     try {
-      test::run_once(*builtin_router().front().make({p, nullptr}), p, input, rows, *executor);
+      test::run_once(*test::routers_on_cpu().front().make({p, nullptr}), p, input, rows, *executor);
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::invalid_argument);
       return std::string(e.what());

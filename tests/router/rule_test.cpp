@@ -216,7 +216,7 @@ TEST_P(MethodTest, RowsDoNotDependOnTheirBatchOrTheThreads) {
     for (const int given : {1, 2, 5}) {
       Problem other = p;
       other.device.num_threads = planned;
-      const RouterResult got = test::run_router(builtin_router().front(), other, input, 33, given);
+      const RouterResult got = test::run_router(test::routers_on_cpu().front(), other, input, 33, given);
       EXPECT_EQ(got.ids, all.ids) << planned << " planned, " << given << " given";
       EXPECT_EQ(got.weights, all.weights) << planned << " planned, " << given << " given";
     }
@@ -241,7 +241,7 @@ TEST_P(MethodTest, NoRowsAreLegalWithNullData) {
   input.logits = ConstTensorView(nullptr, DType::f32, {0, 8});
   if (!shifts.empty()) input.e_score_correction_bias = ConstTensorView(shifts.data(), DType::f32, {8});
   const auto executor = make_executor(2);
-  for (const Entry<Router>& entry : builtin_router()) {
+  for (const Entry<Router>& entry : test::routers_on_cpu()) {
     Arena arena({}, Device{});
     entry.make({p, nullptr})
         ->route(input, {TensorView(nullptr, DType::i32, {0, 2}), TensorView(nullptr, DType::f32, {0, 2})}, arena,

@@ -15,12 +15,18 @@
 
 #include "conclave/registry.hpp"
 #include "cpu/float_convert.hpp"
+#include "support/cpu_parts.hpp"
 
 namespace conclave {
 
 std::vector<Entry<Router>> builtin_router();
 
 namespace test {
+
+/// Built-in routers that run on the CPU, best first.
+inline std::vector<Entry<Router>> routers_on_cpu() {
+  return cpu_parts(builtin_router());
+}
 
 struct RouterResult {
   std::vector<std::int32_t> ids;
@@ -109,7 +115,7 @@ inline RouterResult run_router(const Entry<Router>& entry, const Problem& proble
 /// Both routers of the library; they must agree bit by bit.
 inline RouterResult route_all(const Problem& problem, const RouterInput& input, std::int64_t num_rows) {
   std::optional<RouterResult> all;
-  for (const Entry<Router>& entry : builtin_router()) {
+  for (const Entry<Router>& entry : routers_on_cpu()) {
     RouterResult result = run_router(entry, problem, input, num_rows);
     if (all) {
       EXPECT_EQ(all->ids, result.ids) << entry.name;

@@ -20,7 +20,7 @@ Problem preset(RoutingMethod method) {
 
 TEST(RouterSupports, EveryPreset) {
   for (const RoutingMethod method : all_routing_methods())
-    for (const Entry<Router>& entry : builtin_router())
+    for (const Entry<Router>& entry : test::routers_on_cpu())
       EXPECT_TRUE(entry.supports(preset(method))) << entry.name << " " << name_of(method);
 }
 

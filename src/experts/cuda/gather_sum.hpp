@@ -13,7 +13,7 @@
 namespace conclave::experts::cuda {
 
 struct GatherSum {
-  const void* rows = nullptr;               ///< bf16 or f16 [*, row_stride]; rows begin at multiples of 16 bytes
+  const void* rows = nullptr;               ///< bf16, or f32 for an f16 output; rows begin at multiples of 16 bytes
   std::int64_t row_stride = 0;              ///< In elements, a multiple of 8.
   const std::int32_t* slot_rows = nullptr;  ///< [M, k]; -1: no row
   const float* weights = nullptr;           ///< [M, k]; null: every weight is 1

@@ -121,13 +121,38 @@ struct GemmStore {
     }
   }
 
+  /// Rows that are weighted before they are narrowed: f16 cannot hold every sum that a weighted sum can, so they leave
+  /// as f32, straight from registers. Eight lanes write 32 bytes of one row, a whole sector.
+  template <int kRegisters>
+  __device__ static void write_f32(const GroupedGemm& work, const GemmItem& item, const float (&s)[kRegisters],
+                                   float2 bias, int first) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = first + 16 * (static_cast<int>(threadIdx.x) / 32 % 4) + lane / 4;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = 8 * group + 2 * (lane % 4) + i;
+        if (token >= item.rows) continue;
+        float* to = static_cast<float*>(work.out) + (item.first_row + token) * work.out_stride + row;
+        if (row < work.weight_rows) to[0] = s[4 * group + i] + bias.x;
+        if (row + 8 < work.weight_rows) to[8] = s[4 * group + 2 + i] + bias.y;
+      }
+  }
+
   /// `first`: the weight row at which this consumer's rows begin.
   template <int kRegisters>
   __device__ static void run(const GroupedGemm& work, const GemmItem& item,
                              const float (&sums)[Shape::kBlocks][kRegisters], char* staging, int barrier, int first) {
 #pragma unroll
-    for (int block = 0; block < Shape::kBlocks; ++block)
-      passes<0>(work, item, sums[block], staging, barrier, bias_of(work, item, first + 64 * block), first + 64 * block);
+    for (int block = 0; block < Shape::kBlocks; ++block) {
+      const int row = first + 64 * block;
+      const float2 bias = bias_of(work, item, row);
+      if constexpr (Shape::kEpilogue == Epilogue::linear && std::is_same_v<T, __half>)
+        write_f32(work, item, sums[block], bias, row);
+      else
+        passes<0>(work, item, sums[block], staging, barrier, bias, row);
+    }
   }
 };
 

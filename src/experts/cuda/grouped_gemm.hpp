@@ -40,7 +40,7 @@ struct GroupedGemm {
   std::int64_t token_stride = 0;  ///< In elements, a multiple of 8.
   const std::int32_t* row_tokens = nullptr;
 
-  void* out = nullptr;          ///< Sorted rows.
+  void* out = nullptr;          ///< Sorted rows: of the dtype, but f32 for the linear product of f16.
   std::int64_t out_stride = 0;  ///< In elements, a multiple of 8.
   const float* bias = nullptr;  ///< [experts, weight_rows] in the order of the packed rows, or null.
 

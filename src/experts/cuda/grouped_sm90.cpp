@@ -98,7 +98,8 @@ ExpertsBuffers GroupedSm90::take_buffers(Arena& arena, std::int64_t num_tokens) 
   require(slots <= INT32_MAX, "{}: {} tokens x {} slots, expected at most {} pairs", name_, num_tokens,
           moe().num_slots(), INT32_MAX);
   ExpertsBuffers buffers;
-  buffers.workspace13 = arena.take(moe().dtype, {slots, hidden_});
+  // f16 cannot hold every sum that is still to be weighted.
+  buffers.workspace13 = arena.take(moe().dtype == DType::f16 ? DType::f32 : moe().dtype, {slots, hidden_});
   buffers.workspace2 = arena.take(moe().dtype, {slots, inner_});
   buffers.output = arena.take(moe().dtype, {num_tokens, moe().expert_width()});
   Arena measure = Arena::measuring();
