@@ -73,6 +73,8 @@ class ModularExperts : public Experts {
   bool is_monolithic() const noexcept final { return false; }
   /// What finalize must still do with the output.
   virtual WeightAndReduceKind finalize_weight_and_reduce() const noexcept = 0;
+  /// Where finalize has nothing to do: apply() also fills an output of f32, unrounded, for a layer that adds to it.
+  virtual bool writes_f32_output() const noexcept { return false; }
   /// Fills buffers.output. Never allocates, never changes its inputs, leaves no element of the output unwritten.
   virtual void apply(const ExpertsInput& input, const PackedWeights& weights, const ExpertsBuffers& buffers,
                      Stream stream) const = 0;

@@ -59,11 +59,13 @@ LayerBuffers take_layer_buffers(const Problem& layer, Arena& arena, std::int64_t
     b.latent_f32 = arena.take(DType::f32, {m, std::max(c.latent_size, c.hidden_size)});
     b.latent = arena.take(c.dtype, {m, c.latent_size});
   }
-  if (has_epilogue(c)) b.routed = arena.take(c.dtype, {m, c.expert_width()});
+  // What the epilogue adds to is rounded by nothing before; on a GPU, by the experts.
+  const DType terms = layer.device.device.type == DeviceType::cpu ? DType::f32 : c.dtype;
+  if (has_epilogue(c)) b.routed = arena.take(terms, {m, c.expert_width()});
   if (c.shared.intermediate_size > 0) {
     b.shared_ids = arena.take(DType::i32, {m, 1});
     b.shared_weights = arena.take(DType::f32, {m, 1});
-    b.shared = arena.take(c.dtype, {m, c.hidden_size});
+    b.shared = arena.take(terms, {m, c.hidden_size});
   }
   if (c.checked) b.id_check = arena.take(DType::i64, {1});
   return b;

@@ -36,10 +36,10 @@ struct LayerBuffers {
   TensorView physical_ids;    ///< i32 [M, slots]: of replicas
   TensorView latent_f32;      ///< f32 [M, max(latent, H)]
   TensorView latent;          ///< dtype [M, latent]: input of the routed experts
-  TensorView routed;          ///< dtype [M, width]: their output
+  TensorView routed;          ///< f32 (GPU: dtype) [M, width]: their output
   TensorView shared_ids;      ///< i32 [M, 1], all 0
   TensorView shared_weights;  ///< f32 [M, 1]
-  TensorView shared;          ///< dtype [M, H]
+  TensorView shared;          ///< f32 (GPU: dtype) [M, H]
   TensorView id_check;        ///< i64 [1], in checked mode on a GPU
 };
 LayerBuffers take_layer_buffers(const Problem& layer, Arena& arena, std::int64_t num_tokens);

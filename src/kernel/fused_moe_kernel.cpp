@@ -64,10 +64,13 @@ MonolithicPrepareFinalize& monolithic(PrepareFinalize& part) {
   return static_cast<MonolithicPrepareFinalize&>(part);
 }
 
-/// True if experts may write the caller's output themselves: it is what they would have filled, and nobody reads it.
-bool can_write_output(const ExpertsBuffers& buffers, const ConstTensorView& output, const ConstTensorView& input) {
+/// True if experts may write the caller's output themselves: it is what they would have filled, or that before it is
+/// rounded, and nobody reads it.
+bool can_write_output(const ModularExperts& experts, const ExpertsBuffers& buffers, const ConstTensorView& output,
+                      const ConstTensorView& input) {
   const ConstTensorView own = buffers.output;
-  return own.dtype == output.dtype && own.rank == output.rank && own.shape == output.shape && output.is_contiguous() &&
+  const bool dtype_fits = own.dtype == output.dtype || (output.dtype == DType::f32 && experts.writes_f32_output());
+  return dtype_fits && own.rank == output.rank && own.shape == output.shape && output.is_contiguous() &&
          !overlap(output, input);
 }
 
@@ -228,7 +231,7 @@ void FusedMoeKernel::run_modular(const KernelInput& input, const PackedWeights& 
   ExpertsBuffers buffers = experts.take_buffers(arena, prepared.activations.size(batched ? 1 : 0));
   const WeightAndReduceKind reduce = experts.finalize_weight_and_reduce();
   if (reduce == WeightAndReduceKind::no_op && !output_is_reduced() &&
-      can_write_output(buffers, output, input.hidden_states))
+      can_write_output(experts, buffers, output, input.hidden_states))
     buffers.output = output;
   const Routing& dispatched = prepared.dispatched ? *prepared.dispatched : routing;
   kernel::StageTimer computing(input.observer, "experts");

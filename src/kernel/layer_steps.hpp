@@ -26,7 +26,7 @@ void route_shared(const ConstTensorView& hidden_states, const std::optional<Cons
                   const Routing& routing, Stream stream);
 
 struct EpilogueInput {
-  ConstTensorView routed;                      ///< [M, H] in f32 or the layer's dtype
+  ConstTensorView routed;                      ///< [M, H]; f32, or what the experts rounded to the layer's dtype
   double routed_scale = 1.0;                   ///< 1 where the router folded the factor into the weights
   ConstTensorView hidden_states;               ///< [M, H]
   std::optional<ConstTensorView> zero_weight;  ///< f32 [M]

@@ -115,6 +115,36 @@ MoeLayer make_layer(const Problem& p, const test::LayerTensors& t) {
   return MoeLayer(plan(p, registry), registry, t.weights, Stream::cpu(*executor));
 }
 
+/// 1.5 times the sum, rounded once, is often not 1.5 times the rounded sum, rounded again.
+TEST(Layer, WhatTheEpilogueAddsToIsNotRoundedBefore) {
+  Problem p = test::small_problem(DType::bf16);
+  const test::LayerTensors t = test::random_layer(p, 31);
+  const Tensor x = test::random_tensor(DType::bf16, {17, p.moe.hidden_size}, 32);
+  const Registry registry = builtin_registry();
+  auto executor = make_executor(2);
+  int ran = 0;
+  for (const auto& entry : registry.experts.entries()) {
+    const auto run = [&](double scale) {
+      p.moe.routing.routed_scaling_factor = scale;
+      p.moe.routed_scale_on_output = true;
+      PlanOptions options;
+      options.experts = entry.name;
+      MoeLayer layer(plan(p, registry, options), registry, t.weights, Stream::cpu(*executor));
+      return test::values(test::run_layer(layer, x).output);
+    };
+    p.moe.routed_scale_on_output = false;
+    if (entry.monolithic || !entry.supports(p)) continue;
+    const std::vector<double> plain = run(1.0), scaled = run(1.5);
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      different += scaled[i] != test::decode(test::encode(1.5 * plain[i], test::kBf16), test::kBf16) ? 1 : 0;
+    EXPECT_GT(different, plain.size() / 20) << entry.name;
+    EXPECT_LT(different, plain.size() / 2) << entry.name;
+    ++ran;
+  }
+  EXPECT_GE(ran, 2);
+}
+
 TEST(Layer, NoTokensWithNullDataIsLegal) {
   const Problem p = test::small_problem();
   MoeLayer layer = make_layer(p, test::random_layer(p, 1));

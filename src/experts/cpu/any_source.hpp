@@ -38,6 +38,13 @@ template <class Part, class Run>
   run.template operator()<WithSource<Part, DType::f16>>();
 }
 
+/// For parts with a type of their own.
+template <class Part>
+void combine_to_f32_or(const CombineTask& task) {
+  if (task.dtype == DType::f32) return RowOps<WithSource<Part, DType::f32>>::combine(task);
+  RowOps<Part>::combine(task);
+}
+
 template <class Part>
 void combine_to_any_type(const CombineTask& task) {
   with_source<Part>(task.dtype, [&]<class Sourced>() { RowOps<Sourced>::combine(task); });

@@ -31,6 +31,7 @@ class GroupedExperts final : public ModularExperts {
 
   const std::string& name() const noexcept override { return name_; }
   bool supports_expert_map() const noexcept override { return true; }
+  bool writes_f32_output() const noexcept override { return true; }
   bool expects_unquantized_inputs() const noexcept override { return engine_.integers != nullptr; }
   ExpertOutputKind output_kind() const noexcept override { return ExpertOutputKind::reduced; }
   WeightAndReduceKind finalize_weight_and_reduce() const noexcept override { return WeightAndReduceKind::no_op; }
@@ -118,7 +119,8 @@ void GroupedExperts::check(const ExpertsInput& input, const ExpertsBuffers& buff
   if (input.topk_weights.dtype != DType::f32)
     fail(ErrorKind::invalid_argument, "{}: topk_weights: given {}, expected f32", name_, to_string(input.topk_weights));
   const TensorView& out = buffers.output;
-  if (out.rank != 2 || out.size(0) != x.size(0) || out.size(1) != hidden_size() || out.dtype != moe().dtype)
+  if (out.rank != 2 || out.size(0) != x.size(0) || out.size(1) != hidden_size() ||
+      (out.dtype != moe().dtype && out.dtype != DType::f32))
     fail(ErrorKind::invalid_argument, "{}: output: given {}, expected {} [{}, {}]", name_, to_string(out),
          name_of(moe().dtype), x.size(0), hidden_size());
 }

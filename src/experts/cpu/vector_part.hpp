@@ -12,9 +12,9 @@
 //   load_source, store_source, store_input
 #pragma once
 
+#include "experts/cpu/any_source.hpp"
 #include "experts/cpu/engine.hpp"
 #include "experts/cpu/epilogues.hpp"
-#include "experts/cpu/row_ops.hpp"
 #include "experts/cpu/vector_kernel.hpp"
 
 namespace conclave::experts::grouped {
@@ -74,7 +74,7 @@ constexpr Engine make_engine(Label label) {
       .pack_rows = &RowOps<Part>::pack_rows,
       .first_product = &Epilogues<Part>::first_product,
       .second_product = &Epilogues<Part>::second_product,
-      .combine = &RowOps<Part>::combine,
+      .combine = &combine_to_f32_or<Part>,
   };
 }
 
