@@ -28,6 +28,17 @@ constexpr double kStreamingRows = 96;
 constexpr std::int64_t kDeepK = 4096;
 constexpr double kPairRows = 512;
 
+std::int64_t w13_rows_of(const GemmProblem& p) {
+  return p.gated ? 2 * p.intermediate_size : p.intermediate_size;
+}
+
+/// One multiprocessor streams at most some 50 GB/s through 128-row tiles, so two thirds of an H200's must have one to
+/// reach its memory's rate. Where there are fewer tiles, they are cut in half.
+int streaming_rows(double experts, std::int64_t weight_rows, int num_multiprocessors) {
+  const double tiles = experts * std::ceil(static_cast<double>(weight_rows) / 128);
+  return tiles * 3 < 2 * num_multiprocessors ? 64 : 128;
+}
+
 }  // namespace
 
 double rows_per_active_expert(const GemmProblem& p, std::int64_t num_tokens) {
@@ -38,24 +49,31 @@ double rows_per_active_expert(const GemmProblem& p, std::int64_t num_tokens) {
 }
 
 GemmChoice choose(const GemmProblem& p, std::int64_t num_tokens) {
+  if (num_tokens == 0) return {};
   const double rows = rows_per_active_expert(p, num_tokens);
   GemmChoice choice;
   choice.tile.tokens = tokens_for(rows);
-  if (!p.common_activation) {
-    // Rare activations are compiled for narrow tiles only.
-    choice.tile.tokens = std::min(choice.tile.tokens, 64);
-    return choice;
-  }
-  if (rows > kStreamingRows) choice.tile.weight_rows = 256;
-  if (rows >= kPairRows && p.hidden_size >= kDeepK) {
+  // Rare activations are compiled for narrow tiles only.
+  if (!p.common_activation) choice.tile.tokens = std::min(choice.tile.tokens, 64);
+  if (p.common_activation && rows > kStreamingRows) choice.tile.weight_rows = 256;
+  if (p.common_activation && rows >= kPairRows && p.hidden_size >= kDeepK) {
     choice.tile = {128, 192, 2};
     choice.sorts_rows = true;
+  }
+  choice.second = choice.tile;
+  if (choice.tile.tokens == 8) {
+    const double experts = static_cast<double>(num_tokens * p.top_k) / rows;
+    choice.tile.weight_rows = streaming_rows(experts, w13_rows_of(p), p.num_multiprocessors);
+    choice.second.weight_rows = streaming_rows(experts, p.hidden_size, p.num_multiprocessors);
   }
   return choice;
 }
 
 std::string to_string(const GemmChoice& choice) {
-  return fmt::format("{} tokens x {} weight rows{}, {}", choice.tile.tokens, choice.tile.weight_rows,
+  const std::string rows = choice.second.weight_rows == choice.tile.weight_rows
+                               ? std::to_string(choice.tile.weight_rows)
+                               : fmt::format("{} and {}", choice.tile.weight_rows, choice.second.weight_rows);
+  return fmt::format("{} tokens x {} weight rows{}, {}", choice.tile.tokens, rows,
                      choice.tile.blocks == 2 ? ", pairs of blocks" : "", choice.sorts_rows ? "sorted" : "gathered");
 }
 

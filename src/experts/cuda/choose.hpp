@@ -17,11 +17,14 @@ struct GemmProblem {
   std::int64_t top_k = 0;
   std::int64_t hidden_size = 0;
   std::int64_t intermediate_size = 0;
+  bool gated = true;
+  int num_multiprocessors = 132;
   bool common_activation = true;  ///< One of those that Epilogue::swiglu covers.
 };
 
 struct GemmChoice {
-  GemmTile tile;            ///< Of both products: they share the tile map.
+  GemmTile tile;            ///< Of GEMM1.
+  GemmTile second;          ///< Of GEMM2: as many tokens, since both share the tile map.
   bool sorts_rows = false;  ///< Hidden states are copied into the order of experts before GEMM1.
   bool operator==(const GemmChoice&) const = default;
 };

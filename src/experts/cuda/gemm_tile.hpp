@@ -9,7 +9,7 @@ namespace conclave::experts::cuda {
 /// The compiled variants. Sizes of tiles; which fits what is argued in choose.cpp.
 struct GemmTile {
   int tokens = 8;         ///< Columns of wgmma: 8, 16, 32, 64 or 128.
-  int weight_rows = 128;  ///< 128, 256: half for each of two warpgroups; 192: they take turns.
+  int weight_rows = 128;  ///< 128, 256: half for each of two warpgroups; 64, 192: they take turns.
   int blocks = 1;         ///< 2: pairs of blocks multiply the same weights with half of the rows each.
   /// Rows of one tile of the tile map.
   constexpr int map_rows() const { return tokens * blocks; }

@@ -188,6 +188,7 @@ bool start_narrow(const CUtensorMap& weights, const CUtensorMap& tokens, const G
   const auto start = [&]<class Shape>(Shape) {
     return start_gemm<Shape, T>(weights, tokens, work, max_blocks, stream);
   };
+  if (tile == GemmTile{8, 64, 1}) return start(GemmShape<8, 1, 1, true, kEpilogue, kGather>{});
   if (tile == GemmTile{8, 128, 1}) return start(GemmShape<8, 1, 1, false, kEpilogue, kGather>{});
   if (tile == GemmTile{16, 128, 1}) return start(GemmShape<16, 1, 1, false, kEpilogue, kGather>{});
   if (tile == GemmTile{32, 128, 1}) return start(GemmShape<32, 1, 1, false, kEpilogue, kGather>{});

@@ -72,7 +72,15 @@ class GroupedSm90 final : public ModularExperts {
 
  private:
   const MoeConfig& moe() const noexcept { return problem_.moe; }
-  GemmProblem sizes() const { return {moe().num_experts, moe().num_slots(), hidden_, inner_, is_common(activation_)}; }
+  GemmProblem sizes() const {
+    return {.num_experts = moe().num_experts,
+            .top_k = moe().num_slots(),
+            .hidden_size = hidden_,
+            .intermediate_size = inner_,
+            .gated = activation_.gated,
+            .num_multiprocessors = problem_.device.num_threads,
+            .common_activation = is_common(activation_)};
+  }
   Scratch take_scratch(Arena& arena, std::int64_t num_tokens) const;
   GroupedGemm first_product(const ExpertsInput& input, const DeviceWeights& weights, const Scratch& scratch,
                             const GemmChoice& choice, const TensorView& inner, Stream stream) const;
@@ -168,15 +176,15 @@ void GroupedSm90::apply(const ExpertsInput& input, const PackedWeights& packed, 
     const auto map_of = [&](const void* rows, std::int64_t columns) {
       return conclave::cuda::tensor_map_2d(rows, moe().dtype, slots, columns, columns, tile.tokens);
     };
-    const auto weights_map = [&](const void* matrix, std::int64_t rows, std::int64_t columns) {
-      return conclave::cuda::tensor_map_3d(matrix, moe().dtype, num_local, rows, columns, columns, tile.box_rows());
+    const auto weights_map = [&](const void* matrix, std::int64_t rows, std::int64_t columns, const GemmTile& of) {
+      return conclave::cuda::tensor_map_3d(matrix, moe().dtype, num_local, rows, columns, columns, of.box_rows());
     };
     const CUtensorMap inner = map_of(buffers.workspace2.data, inner_);
     const CUtensorMap sorted = choice.sorts_rows ? map_of(scratch.sorted_input, hidden_) : inner;
     const Epilogue after = is_common(activation_) ? Epilogue::swiglu
                            : activation_.gated    ? Epilogue::gated
                                                   : Epilogue::plain;
-    grouped_gemm(weights_map(weights.w13(), weights.w13_rows(), hidden_), sorted, work, tile, after, moe().dtype,
+    grouped_gemm(weights_map(weights.w13(), weights.w13_rows(), hidden_, tile), sorted, work, tile, after, moe().dtype,
                  blocks, queue);
     work.weight_rows = static_cast<std::int32_t>(hidden_);
     work.depth = static_cast<std::int32_t>(inner_);
@@ -185,8 +193,8 @@ void GroupedSm90::apply(const ExpertsInput& input, const PackedWeights& packed, 
     work.out = buffers.workspace13.data;
     work.out_stride = hidden_;
     work.bias = weights.w2_bias();
-    grouped_gemm(weights_map(weights.w2(), hidden_, inner_), inner, work, tile, Epilogue::linear, moe().dtype, blocks,
-                 queue);
+    grouped_gemm(weights_map(weights.w2(), hidden_, inner_, choice.second), inner, work, choice.second,
+                 Epilogue::linear, moe().dtype, blocks, queue);
   }
   gather_sum({buffers.workspace13.data, hidden_, scratch.map.slot_rows,
               input.router_weight_applied ? nullptr : input.topk_weights.as<float>(), buffers.output.data,

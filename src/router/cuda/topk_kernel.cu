@@ -5,8 +5,9 @@
 // by pick goes through the warp's own piece of shared memory.
 #include <cuda_runtime.h>
 
-#include "cuda/check.hpp"
 #include "cuda/elements.cuh"
+#include "cuda/launch.hpp"
+#include "cuda/ptx/control.cuh"
 #include "router/cuda/score.cuh"
 #include "router/cuda/topk_kernel.hpp"
 
@@ -227,6 +228,8 @@ __device__ void store(const TopkWork& w, std::int64_t m, const Shared& s, int la
 template <int N>
 __global__ void __launch_bounds__(32 * kWarps) topk(TopkWork w) {
   extern __shared__ unsigned char memory[];
+  cuda::ptx::wait_for_predecessor();
+  cuda::ptx::launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
   if (m >= w.num_tokens) return;
@@ -268,14 +271,9 @@ __global__ void __launch_bounds__(32 * kWarps) topk(TopkWork w) {
 template <int N>
 void start(const TopkWork& work, cudaStream_t stream) {
   const auto bytes = static_cast<std::size_t>(kWarps * shared_bytes(work));
-  // What every kernel may use without asking.
-  constexpr std::size_t kPlenty = 48 * 1024;
-  if (bytes > kPlenty)
-    cuda::check(cudaFuncSetAttribute(topk<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-                "topk (shared memory)");
   const auto blocks = static_cast<unsigned>((work.num_tokens + kWarps - 1) / kWarps);
-  topk<N><<<blocks, 32 * kWarps, bytes, stream>>>(work);
-  cuda::check(cudaGetLastError(), "topk");
+  cuda::launch("topk", topk<N>, {.grid = {blocks}, .block = {32 * kWarps}, .shared_bytes = bytes, .stream = stream},
+               work);
 }
 
 }  // namespace
