@@ -2,13 +2,13 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // cuda_devices() against what the operating system shows: each GPU of the NVIDIA driver has a node /dev/nvidia<N>.
-#include "conclave/device.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+
+#include "conclave/device.hpp"
 
 namespace conclave {
 namespace {

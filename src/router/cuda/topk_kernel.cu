@@ -108,13 +108,50 @@ __device__ void choose_groups(const TopkWork& w, const float (&choice)[N], std::
   }
 }
 
+/// The same for groups of 32, which are one register of every lane: all groups at once, without shared memory. What the
+/// best-known grouped models have (256 experts in 8 groups).
+template <int N>
+__device__ void mask_groups_of_32(const TopkWork& w, const float (&choice)[N], std::uint32_t (&rank)[N]) {
+  float best[N], second[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    best[i] = isnan(choice[i]) ? -infinity() : choice[i];
+    second[i] = -infinity();
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float other = __shfl_xor_sync(kAllLanes, best[i], step);
+      second[i] = fmaxf(fmaxf(second[i], __shfl_xor_sync(kAllLanes, second[i], step)), fminf(best[i], other));
+      best[i] = fmaxf(best[i], other);
+    }
+  std::uint32_t key[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const bool sum = w.group_score == GroupScore::top2_sum && best[i] != infinity();
+    const float value = sum ? __fadd_rn(best[i], second[i]) : best[i];
+    key[i] = rank_from_one(__any_sync(kAllLanes, !isnan(choice[i])) ? value : not_a_number());
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    // Groups that go before this one: larger, or as large with a lower index.
+    int before = 0;
+#pragma unroll
+    for (int j = 0; j < N; ++j) before += j < w.num_groups && (j < i ? key[j] >= key[i] : key[j] > key[i]) ? 1 : 0;
+    if (before >= w.top_groups && rank[i] > 1) rank[i] = kMaskedFromOne;
+  }
+}
+
 template <int N>
 __device__ void choose_experts(const TopkWork& w, const float (&choice)[N], const Shared& s, int lane) {
   std::uint32_t rank[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) rank[i] = lane + 32 * i < w.num_experts ? rank_from_one(choice[i]) : 0;
-  if (w.num_groups > 1) {
-    const std::int32_t size = w.num_experts / w.num_groups;
+  const std::int32_t size = w.num_experts / w.num_groups;
+  if (w.num_groups > 1 && size == 32) {
+    mask_groups_of_32(w, choice, rank);
+  } else if (w.num_groups > 1) {
     choose_groups(w, choice, size, s, lane);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
