@@ -14,6 +14,7 @@
 #include "conclave/shard.hpp"
 #include "conclave/tail.hpp"
 #include "kernel/layer_fixture.hpp"
+#include "support/message_of.hpp"
 
 namespace conclave {
 namespace {
@@ -46,12 +47,17 @@ struct DrawnLayer {
   std::string experts, prepare;
   int micro_batches = 1;
   bool tail = false;
+  std::int64_t redundant = -1;      ///< Slots of experts beyond one for each; -1: no replicas.
   std::vector<std::int64_t> first;  ///< Tokens of the ranks, where they are spread.
   std::string label;
 
   ParallelConfig parallel(int rank) const {
-    if (spread == Spread::exchange) return make_parallel(1, 0, 1, 0, ranks, rank, 1, true, all2all);
-    return make_parallel(ranks, rank, 1, 0, 1, 0, 1, spread == Spread::experts, All2All::none);
+    ParallelConfig p = spread == Spread::exchange
+                           ? make_parallel(1, 0, 1, 0, ranks, rank, 1, true, all2all)
+                           : make_parallel(ranks, rank, 1, 0, 1, 0, 1, spread == Spread::experts, All2All::none);
+    p.enable_eplb = redundant >= 0;
+    p.num_redundant_experts = std::max<std::int64_t>(0, redundant);
+    return p;
   }
   std::int64_t num_tokens() const { return first.back(); }
 };
@@ -85,6 +91,10 @@ void draw_layer(Draw& draw, DrawnLayer& d) {
   if (c.apply_router_weight_on_input) c.routing.routed_scaling_factor = 1.0;
   if (d.spread != Spread::width && draw.once_in(2)) c.shared = {draw.range(1, 13), draw.once_in(2)};
   if (c.num_experts > 4 && draw.once_in(4)) c.zero_experts = 2;
+  if (d.ranks > 1 && d.spread != Spread::width && draw.once_in(3)) {
+    const std::int64_t experts = c.num_weight_experts();
+    d.redundant = (d.ranks - experts % d.ranks) % d.ranks + d.ranks * draw.range(0, 1);
+  }
   if (d.whole.quant == QuantConfig{} && draw.once_in(4)) c.latent_size = draw.range(3, 17);
 }
 
@@ -136,7 +146,8 @@ DrawnLayer drawn(std::uint64_t seed, const Registry& registry) {
   EXPECT_TRUE(draw_parts(draw, d, registry)) << "nothing fits seed " << seed;
   d.label = "seed " + std::to_string(seed) + ": " + std::to_string(d.ranks) + " ranks, " + d.experts + " + " +
             d.prepare + ", " + std::string(name_of(c.dtype)) + " " + std::string(name_of(d.whole.quant.weights)) +
-            " x " + std::string(name_of(d.whole.quant.activations)) + (d.tail ? ", tail" : "");
+            " x " + std::string(name_of(d.whole.quant.activations)) + (d.tail ? ", tail" : "") +
+            (d.redundant >= 0 ? ", replicas" : "");
   return d;
 }
 
@@ -229,10 +240,18 @@ Tensor run_drawn(const DrawnLayer& d, const DrawnWeights& w, const Registry& reg
     const ConstTensorView x = w.x.view().narrow(0, begin, count);
     // Where all ranks have the same result, the last one's is looked at.
     Tensor own = test::poisoned_tensor(output.view().dtype, {count, moe.hidden_size});
-    if (d.tail)
-      run_with_tail(layer, x, w.norm, own, &c, stream);
-    else
-      run_rows(layer, d, x, own, stream);
+    const auto run = [&] {
+      if (d.tail)
+        run_with_tail(layer, x, w.norm, own, &c, stream);
+      else
+        run_rows(layer, d, x, own, stream);
+    };
+    run();
+    // Once more with the experts elsewhere, where the part's weights can move.
+    if (d.redundant >= 0 && test::message_of([&] { layer.expert_tensors(); }) == "no error") {
+      layer.rebalance();
+      run();
+    }
     if (exchanges || c.rank() + 1 == d.ranks)
       std::copy_n(own.as<std::byte>(), own.view().bytes(), output.view().narrow(0, begin, count).as<std::byte>());
   });
