@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "experts/cpu/engine.hpp"
@@ -22,15 +23,30 @@ template <class Kernel>
 using Multiply = void (*)(const typename Kernel::Input* a, const typename Kernel::Weight* b, std::int64_t panel_stride,
                           std::int64_t k, float* c, bool accumulate, Ahead ahead);
 
+/// The kernel of blocks: of what decode_block() made of one, where a part has that.
+template <class Kernel>
+struct BlockKernelOf {
+  using Type = Kernel;
+};
+template <class Kernel>
+requires requires {
+  typename Kernel::DecodedKernel;
+}
+struct BlockKernelOf<Kernel> {
+  using Type = typename Kernel::DecodedKernel;
+};
+
 /// multiply() for a number of rows known at run time, by tables of one entry for each quantum of rows.
 template <class Part>
 struct Kernels {
   using Kernel = typename Part::Kernel;
+  using BlockKernel = typename BlockKernelOf<Kernel>::Type;
   static constexpr int kSizes = Part::kRowTile / Part::kRowQuantum;
 
   template <int... Index>
-  static constexpr Multiply<Kernel> blocked(int size, std::integer_sequence<int, Index...>) {
-    constexpr Multiply<Kernel> table[] = {&Kernel::template multiply<(Index + 1) * Part::kRowQuantum, 1, false>...};
+  static constexpr Multiply<BlockKernel> blocked(int size, std::integer_sequence<int, Index...>) {
+    constexpr Multiply<BlockKernel> table[] = {
+        &BlockKernel::template multiply<(Index + 1) * Part::kRowQuantum, 1, false>...};
     return table[size];
   }
   template <int... Index>
@@ -41,7 +57,7 @@ struct Kernels {
                                    true>...};
     return table[wide ? kSizes + size : size];
   }
-  static Multiply<Kernel> blocked(std::int64_t rows) {
+  static Multiply<BlockKernel> blocked(std::int64_t rows) {
     return blocked(static_cast<int>(rows / Part::kRowQuantum) - 1, std::make_integer_sequence<int, kSizes>());
   }
   static Multiply<Kernel> stream(std::int64_t rows, bool wide) {
@@ -54,6 +70,11 @@ struct ProductLoop {
   using Kernel = typename Part::Kernel;
   using Input = typename Kernel::Input;
   using Weight = typename Kernel::Weight;
+  using BlockKernel = typename Kernels<Part>::BlockKernel;
+  static constexpr bool kDecodes = !std::is_same_v<Kernel, BlockKernel>;
+  /// Values of k in one step of the kernel of blocks, and bytes of the panel that they are.
+  static constexpr std::int64_t kBlockStep = kDecodes ? BlockKernel::kWeightGroup : Part::kStep;
+  static constexpr std::int64_t kBlockStepBytes = Kernel::kStepBytes * kBlockStep / Part::kStep;
   static constexpr std::int64_t kPanel = Kernel::kPanel;
   static constexpr std::int64_t kTileSums = Part::kRowTile * kPanel;
 
@@ -85,7 +106,7 @@ struct ProductLoop {
   struct BlockTile {
     const Input* inputs;
     std::int64_t rows;
-    Multiply<Kernel> multiply;
+    Multiply<BlockKernel> multiply;
     Ahead ahead;  ///< Without its addresses.
   };
 
@@ -94,8 +115,8 @@ struct ProductLoop {
   BlockTile block_tile(std::int64_t t, std::int64_t num_tiles) const {
     const std::int64_t rows = tiles.padded(t);
     return {inputs(t), rows, Kernels<Part>::blocked(rows),
-            Ahead{nullptr, (Kernel::kStepBytes + num_tiles - 1) / num_tiles, nullptr,
-                  rows * Part::kStep * std::int64_t{sizeof(Input)} / task.num_panels}};
+            Ahead{nullptr, (kBlockStepBytes + num_tiles - 1) / num_tiles, nullptr,
+                  rows * kBlockStep * std::int64_t{sizeof(Input)} / task.num_panels}};
   }
 
   /// What is multiplied after block `k` of panel `p`: the next panel's, the first panel's next, or another task's.
@@ -108,12 +129,19 @@ struct ProductLoop {
   std::int64_t depth(std::int64_t k) const { return task.k - k < Part::kBlock ? task.k - k : Part::kBlock; }
 
   /// Block `k` of panel `p` times every tile.
-  void multiply_block(const BlockTile* block, std::int64_t num_tiles, std::int64_t p, std::int64_t k,
+  void multiply_block(const BlockTile* block, std::int64_t num_tiles, std::int64_t p, std::int64_t k, float* decoded,
                       float* sums) const {
     const Weight* weights = panel(p) + Kernel::offset(k);
-    const std::int64_t num_steps = depth(k) / Part::kStep;
+    const std::int64_t num_steps = depth(k) / kBlockStep;
     const char* next = next_block(p, k);
     const bool more_inputs = k + Part::kBlock < task.k;
+    const typename BlockKernel::Weight* factors;
+    if constexpr (kDecodes) {
+      Kernel::decode_block(weights, depth(k), decoded);
+      factors = decoded;
+    } else {
+      factors = weights;
+    }
     for (std::int64_t t = 0; t < num_tiles; ++t) {
       const BlockTile& tile = block[t];
       const Input* from = tile.inputs + k * tile.rows;
@@ -125,19 +153,20 @@ struct ProductLoop {
           next == nullptr ? reinterpret_cast<const char*>(weights) : next + t * ahead.weight_step * num_steps;
       ahead.inputs = reinterpret_cast<const char*>(from + (more_inputs ? Part::kBlock * tile.rows : 0)) +
                      p * ahead.input_step * num_steps;
-      tile.multiply(from, weights, panel_stride, depth(k), sums + t * kTileSums, k > 0, ahead);
+      tile.multiply(from, factors, panel_stride, depth(k), sums + t * kTileSums, k > 0, ahead);
     }
   }
 
   template <class Finish>
   void blocked(const Finish& finish) const {
     alignas(64) float sums[Part::kSumTiles * kTileSums];
+    alignas(64) float decoded[kDecodes ? Part::kBlock * kPanel : 1];
     BlockTile block[Part::kBlockTiles];
     const std::int64_t num_tiles = task.tile_end - task.tile_begin;
     for (std::int64_t t = 0; t < num_tiles; ++t) block[t] = block_tile(task.tile_begin + t, num_tiles);
     for (std::int64_t k = 0; k < task.k; k += Part::kBlock)
       for (std::int64_t p = 0; p < task.num_panels; ++p)
-        multiply_block(block, num_tiles, p, k, sums + p * num_tiles * kTileSums);
+        multiply_block(block, num_tiles, p, k, decoded, sums + p * num_tiles * kTileSums);
     for (std::int64_t p = 0; p < task.num_panels; ++p)
       for (std::int64_t t = 0; t < num_tiles; ++t)
         finish(sums + (p * num_tiles + t) * kTileSums, task.tile_begin + t, p);

@@ -16,6 +16,22 @@
 namespace conclave::experts::grouped {
 namespace {
 
+/// What VectorKernel asks for, for panels of floats [k][column] and rows of floats.
+template <class Simd>
+struct F32Panel : Simd {
+  using Vec = typename Simd::Vec;
+  using Weight = float;
+  using Input = float;
+  static constexpr int kWeightGroup = 1;
+  static constexpr int kSteps = 1;
+  static Vec input(const Input* x) { return Simd::broadcast(x); }
+  template <int>
+  static Vec weight(const Weight* w) {
+    return Simd::load(w);
+  }
+  static Vec product(Vec in, Vec w, Vec sum) { return Simd::multiply_add(in, w, sum); }
+};
+
 /// `Element` has registers (simd_<isa>.hpp), a ScaledFormat kFormat, and
 ///   kPairs                       codes of two k share a byte
 ///   decode(codes, zero_points, w)    one byte of each column -> w[k of the byte][vector], not scaled
@@ -75,6 +91,30 @@ struct ScaledKernel {
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 8
       for (int j = 0; j < Panels * kVectors; ++j) Element::store(address(c, r, j, Rows), sum[r][j]);
+    }
+  }
+
+  /// Of several row tiles each reads the same block: it is decoded once, and they multiply what this kernel would have.
+  using DecodedKernel = VectorKernel<F32Panel<Element>>;
+
+  /// to[k][column] = code * scale, for `k` values from the start of a group.
+  static void decode_block(const Weight* b, std::int64_t k, float* to) {
+    for (std::int64_t group = 0; group < k; group += kFormat.group, b += kGroupBytes) {
+      const Weight* part = b + (kFormat.has_global_scale ? kPanel * 4 : 0);
+      for (std::int64_t i = 0; i < kFormat.group; i += kFormat.scale_group, part += kFormat.part_bytes(kPanel)) {
+        alignas(64) float scales[kPanel];
+        Element::load_scales(part, reinterpret_cast<const float*>(b), scales);
+        const Weight* codes = part + kHeadBytes;
+        for (std::int64_t j = 0; j < kFormat.scale_group; j += kDepth, codes += kPanel) {
+          Vec w[kDepth][kVectors];
+          Element::decode(codes, part + kScaleBytes, w);
+#pragma GCC unroll 2
+          for (int d = 0; d < kDepth; ++d, to += kPanel) {
+            Element::store(to, w[d][0] * Element::load(scales));
+            Element::store(to + kLanes, w[d][1] * Element::load(scales + kLanes));
+          }
+        }
+      }
     }
   }
 

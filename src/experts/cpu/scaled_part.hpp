@@ -19,7 +19,7 @@ struct ScaledPart : Element {
   static constexpr std::int64_t kRowTile = Kernel::kRowTile;
   static constexpr std::int64_t kRowQuantum = 1;
   static constexpr std::int64_t kStep = Kernel::kWeightGroup;
-  /// 8 or 16 KiB of codes in L1, beside 12 KiB of a tile's rows: codes are small, so k may be longer than for floats.
+  /// 32 or 64 KiB decoded, from L2.
   static constexpr std::int64_t kBlock = 512;
   static constexpr std::int64_t kBlockTiles = 16;
   static constexpr std::int64_t kSumTiles = kSumTilesOf<Element>;
