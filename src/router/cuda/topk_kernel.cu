@@ -271,21 +271,29 @@ __global__ void __launch_bounds__(32 * kWarps) topk(TopkWork w) {
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
   if (m >= w.num_tokens) return;
   const Shared s = shared_of(w, memory, warp);
-  float x[N], score[N], choice[N];
+  // All loads before any arithmetic: scores branch, and a load behind a branch would wait for the one before it.
+  float x[N], bias[N], score[N], choice[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const std::int32_t e = lane + 32 * i;
     x[i] = e < w.num_experts ? cuda::load_element(w.logits, w.dtype, m * w.logits_stride + e) : not_a_number();
-    score[i] = w.ranks_logits ? x[i] : score_alone(w.scoring, x[i]);
   }
-  if (!w.ranks_logits && w.scoring == Scoring::softmax) softmax(x, score);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const std::int32_t e = lane + 32 * i;
+    bias[i] = w.bias != nullptr && e < w.num_experts ? w.bias[e] : 0.0F;
+  }
+  if (!w.ranks_logits && w.scoring == Scoring::softmax) {
+    softmax(x, score);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) score[i] = w.ranks_logits ? x[i] : score_alone(w.scoring, x[i]);
+  }
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const std::int32_t e = lane + 32 * i;
     if (e < w.num_experts) s.row[e] = score[i];
-    choice[i] = isnan(x[i])         ? x[i]
-                : w.bias == nullptr ? score[i]
-                                    : __fadd_rn(score[i], w.bias[min(e, w.num_experts - 1)]);
+    choice[i] = isnan(x[i]) ? x[i] : w.bias == nullptr ? score[i] : __fadd_rn(score[i], bias[i]);
   }
   if (w.token_ids != nullptr)
     look_up(w, m, s, lane);
