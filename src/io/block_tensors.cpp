@@ -289,6 +289,29 @@ bool has_coded_experts(const Resolver& from, const ExpertNames& names) {
   return !from.is_plain(numbered(names.up.empty() ? names.gate : names.up, 0));
 }
 
+bool is_all_zero(const ConstTensorView& view) {
+  const auto* bytes = view.as<std::uint8_t>();
+  return std::all_of(bytes, bytes + view.bytes(), [](std::uint8_t byte) { return byte == 0; });
+}
+
+/// A zero point, an order of columns or a bias that the settings do not announce would change the numbers. Zeros would
+/// not, and what is said of inputs and outputs is about activations.
+void refuse_unread_parts(const BlockTensors& out, const TensorStore& store) {
+  for (const std::string& name : out.not_understood) {
+    const std::size_t dot = name.rfind('.');
+    const std::string_view projection = std::string_view(name).substr(0, dot);
+    const std::string_view part = std::string_view(name).substr(dot + 1);
+    for (const auto* projections : {&out.coded.gate, &out.coded.up, &out.coded.down})
+      for (const StoredProjection& p : *projections) {
+        if (!p.names[0].starts_with(projection) || p.names[0].size() <= dot || p.names[0][dot] != '.') continue;
+        const StoredTensor& tensor = *store.find(name);
+        if (part.starts_with("input_") || part.starts_with("output_") || is_all_zero(tensor.view)) continue;
+        fail(ErrorKind::bad_file, "{}: tensor {}: given {}, expected none beside the codes of {}", tensor.file->path(),
+             in_quotes(name), to_string(tensor.view), p.format->name());
+      }
+  }
+}
+
 bool has_coded_shared(const Resolver& from, const Family& family, const MoeConfig& moe) {
   if (moe.shared.intermediate_size == 0) return false;
   const std::string prefix(family.shared);
@@ -370,6 +393,7 @@ BlockTensors resolve_block(const Family& family, const BlockPlace& place, const 
   }
   from.finish(out);
   if (coded) choose_key(moe, out);
+  if (coded) refuse_unread_parts(out, store);
   // The kernels take shared and routed matrices of one type.
   if (coded_shared || (coded && out.key == QuantKey::none)) out.dtype = DType::f32;
   refuse_more_experts(place, moe, store, out.not_understood);

@@ -142,6 +142,18 @@ TEST(FormatErrors, MissingScalesAndWrongTypes) {
   shape.expect_refused({kUp + ".weight_shape", "[32, 63]", "[32, 64]"});
 }
 
+TEST(FormatErrors, PartsThatTheSettingsDoNotAnnounce) {
+  // Zero points of a model that says it has none: its numbers would be others.
+  Damaged m("ct_int4_group64_zp");
+  m.settings()["config_groups"]["group_0"]["weights"]["symmetric"] = true;
+  m.expect_refused({"model.safetensors", "weight_zero_point", "i32", "none beside the codes"});
+  Damaged zeros("ct_int8_channel");
+  zeros.copies.emplace_back(DType::i8, std::initializer_list<std::int64_t>{24, 1});
+  zeros.tensors.push_back({kUp + ".weight_zero_point", zeros.copies.back()});
+  zeros.write();
+  EXPECT_EQ(zeros.open().not_understood(), std::vector<std::string>{kUp + ".weight_zero_point"});
+}
+
 TEST(FormatErrors, GptqSaysWhatItsTensorsDoNot) {
   Damaged order("gptq_act_order");
   order.settings()["desc_act"] = false;
