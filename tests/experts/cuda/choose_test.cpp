@@ -56,8 +56,12 @@ TEST(Choose, ATileIsAsWideAsAnExpertsRowsAndNoWiderThanNeeded) {
     for (std::int64_t m = 1; m <= 16384; m *= 2) {
       const double rows = rows_per_active_expert(p, m);
       const int tokens = choose(p, m).tile.tokens;
-      if (rows <= 90) EXPECT_GE(tokens, rows) << m;
-      if (tokens > 8) EXPECT_LE(tokens, 5 * rows) << m;
+      if (rows <= 90) {
+        EXPECT_GE(tokens, rows) << m;
+      }
+      if (tokens > 8) {
+        EXPECT_LE(tokens, 5 * rows) << m;
+      }
     }
 }
 
