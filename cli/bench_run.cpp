@@ -49,7 +49,8 @@ class Bench {
   LayerWeights make_weights(const Variant& variant, bool give_up) const {
     LayerWeights weights = selected_.checkpoint
                                ? weights_for(variant, selected_.checkpoint->load(selected_.block), *machine_.executor)
-                               : random_weights(variant.plan->problem, give_up, *machine_.executor);
+                           : machine_.gpu ? repeated_weights(variant.plan->problem, *machine_.executor)
+                                          : random_weights(variant.plan->problem, give_up, *machine_.executor);
     // Logits come from the draws.
     weights.router_weight.reset();
     weights.router_bias.reset();
@@ -67,7 +68,7 @@ class Bench {
       report_.notes.push_back(fmt::format("not run: {}: {}", part, variant.refusal));
       return;
     }
-    if (!selected_.checkpoint) require_memory(variant.plan->problem);
+    if (!selected_.checkpoint && !machine_.gpu) require_memory(variant.plan->problem);
     progress_.show(fmt::format("{}: making weights", variant.plan->experts.chosen));
     // Copies on a GPU are packed from the same host memory.
     LayerWeights weights = make_weights(variant, o_.ranks == nullptr && !machine_.gpu);

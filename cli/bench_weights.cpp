@@ -185,4 +185,28 @@ LayerWeights random_weights(const Problem& p, bool give_up, Executor& executor) 
   return w;
 }
 
+LayerWeights repeated_weights(const Problem& p, Executor& executor) {
+  Problem one = p;
+  one.moe.num_experts = 1;
+  one.moe.zero_experts = 0;
+  one.moe.routing.num_fused_shared_experts = 0;
+  one.moe.routing.has_bias = false;
+  LayerWeights w = random_weights(one, false, executor);
+  const auto repeat = [&](ConstTensorView& view) {
+    view.shape[0] = p.moe.num_weight_experts();
+    view.strides[0] = 0;
+  };
+  repeat(w.experts.w13);
+  repeat(w.experts.w2);
+  if (w.experts.w13_bias) repeat(*w.experts.w13_bias);
+  if (w.experts.w2_bias) repeat(*w.experts.w2_bias);
+  if (p.moe.routing.has_bias) {
+    auto owned = std::make_shared<std::pair<std::shared_ptr<const void>, Tensor>>(
+        w.keep_alive, Tensor(DType::f32, {p.moe.num_experts}));
+    w.e_score_correction_bias = owned->second;
+    w.keep_alive = owned;
+  }
+  return w;
+}
+
 }  // namespace conclave::cli

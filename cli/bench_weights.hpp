@@ -24,4 +24,8 @@ void require_memory(const Problem& problem);
 /// matrices lose their pages as they are packed.
 LayerWeights random_weights(const Problem& problem, bool give_up, Executor& executor);
 
+/// The same for a GPU: one expert's tensors on the host stand for every expert, through views whose expert stride is 0.
+/// Packing makes as many copies on the device; 22 GB of weights need neither host memory nor minutes.
+LayerWeights repeated_weights(const Problem& problem, Executor& executor);
+
 }  // namespace conclave::cli

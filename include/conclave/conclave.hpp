@@ -44,8 +44,8 @@
 // Around it.
 #include "conclave/case_file.hpp"
 #include "conclave/ceilings.hpp"
-#include "conclave/device.hpp"
 #include "conclave/checkpoint.hpp"
+#include "conclave/device.hpp"
 #include "conclave/quantise_checkpoint.hpp"
 #include "conclave/safetensors.hpp"
 #include "conclave/verify.hpp"

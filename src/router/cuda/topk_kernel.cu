@@ -103,6 +103,7 @@ __device__ void choose_groups(const TopkWork& w, const float (&choice)[N], std::
     for (std::int32_t g = lane; g < w.num_groups; g += 32) best = max(best, s.groups[g]);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
+    __syncwarp();  // Every lane has read what lane 0 is about to change.
     if (lane == 0) s.groups[0xFFFFFFFFU - static_cast<std::uint32_t>(best)] = 0;
     __syncwarp();
   }
