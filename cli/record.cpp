@@ -5,10 +5,14 @@
 #include "record.hpp"
 
 #include "conclave/router.hpp"
+#include "error.hpp"
 
 namespace conclave::cli {
 
 void record_case(const std::string& path, const Recording& r, Stream stream) {
+  if (stream.device.type != DeviceType::cpu)
+    bad_input("--record: given with --device {}, expected cpu: what a case expects is computed there",
+              to_string(stream.device));
   const MoeConfig& c = r.plan.problem.moe;
   Case value;
   value.moe = c;

@@ -202,9 +202,14 @@ bool start_wide(const CUtensorMap& weights, const CUtensorMap& tokens, const Gro
   const auto start = [&]<class Shape>(Shape) {
     return start_gemm<Shape, T>(weights, tokens, work, max_blocks, stream);
   };
-  if (tile == GemmTile{128, 128, 1}) return start(GemmShape<128, 1, 1, false, kEpilogue, kGather>{});
-  if (tile == GemmTile{128, 256, 1}) return start(GemmShape<128, 2, 1, false, kEpilogue, kGather>{});
-  if (tile == GemmTile{128, 192, 2}) return start(GemmShape<128, 3, 2, true, kEpilogue, kGather>{});
+  // Pairs of blocks take sorted rows, and gated rows are sorted for nothing else (choose.cpp).
+  constexpr bool kLinear = kEpilogue == Epilogue::linear;
+  if constexpr (kLinear || kGather) {
+    if (tile == GemmTile{128, 128, 1}) return start(GemmShape<128, 1, 1, false, kEpilogue, kGather>{});
+    if (tile == GemmTile{128, 256, 1}) return start(GemmShape<128, 2, 1, false, kEpilogue, kGather>{});
+  }
+  if constexpr (!kGather)
+    if (tile == GemmTile{128, 192, 2}) return start(GemmShape<128, 3, 2, true, kEpilogue, kGather>{});
   return false;
 }
 
