@@ -19,6 +19,13 @@ __device__ inline void stmatrix_x4_transposed(std::uint32_t to_shared, const std
                : "memory");
 }
 
+/// As above without transposing: lane 8 i + r gives the address where row r of matrix i goes.
+__device__ inline void stmatrix_x4(std::uint32_t to_shared, const std::uint32_t (&v)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(to_shared), "r"(v[0]),
+               "r"(v[1]), "r"(v[2]), "r"(v[3])
+               : "memory");
+}
+
 /// Two f32 as one register of two rounded values, the first in the low half.
 __device__ inline std::uint32_t pack2(float low, float high, __nv_bfloat16) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);

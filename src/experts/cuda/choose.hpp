@@ -29,6 +29,9 @@ struct GemmChoice {
   bool operator==(const GemmChoice&) const = default;
 };
 
+/// Experts that have rows, for uniform routing.
+double active_experts(const GemmProblem& problem, std::int64_t num_tokens);
+
 /// Rows that an expert with any rows has, for uniform routing.
 double rows_per_active_expert(const GemmProblem& problem, std::int64_t num_tokens);
 

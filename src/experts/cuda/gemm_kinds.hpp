@@ -17,6 +17,8 @@ GemmKind gemm_swiglu_wide_bf16, gemm_swiglu_wide_f16;
 GemmKind gemm_linear_narrow_bf16, gemm_linear_narrow_f16;
 GemmKind gemm_linear_wide_bf16, gemm_linear_wide_f16;
 GemmKind gemm_sorted_wide_bf16, gemm_sorted_wide_f16;
+GemmKind gemm_swiglu_token_rows_bf16, gemm_swiglu_token_rows_f16;
+GemmKind gemm_linear_token_rows_bf16, gemm_linear_token_rows_f16;
 GemmKind gemm_gated_narrow_bf16, gemm_gated_narrow_f16;
 GemmKind gemm_plain_narrow_bf16, gemm_plain_narrow_f16;
 

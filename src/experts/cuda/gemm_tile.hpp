@@ -8,9 +8,10 @@ namespace conclave::experts::cuda {
 
 /// The compiled variants. Sizes of tiles; which fits what is argued in choose.cpp.
 struct GemmTile {
-  int tokens = 8;         ///< Columns of wgmma: 8, 16, 32, 64 or 128.
-  int weight_rows = 128;  ///< 128, 256: half for each of two warpgroups; 64, 192: they take turns.
-  int blocks = 1;         ///< 2: pairs of blocks multiply the same weights with half of the rows each.
+  int tokens = 8;           ///< 8, 16, 32, 64 or 128.
+  int weight_rows = 128;    ///< 128, 256: shared by two warpgroups; 64, 192: they take turns.
+  int blocks = 1;           ///< 2: pairs of blocks multiply the same weights with other rows.
+  bool token_rows = false;  ///< Tokens are the 64-row operand of wgmma and weights its columns; else the reverse.
   /// Rows of one tile of the tile map.
   constexpr int map_rows() const { return tokens * blocks; }
   /// Rows of the box by which the weights' tensor map must fetch.

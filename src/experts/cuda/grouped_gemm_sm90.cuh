@@ -10,32 +10,9 @@
 #include "experts/cuda/gemm_load.cuh"
 #include "experts/cuda/gemm_shape.cuh"
 #include "experts/cuda/gemm_store.cuh"
+#include "experts/cuda/gemm_token_rows.cuh"
 
 namespace conclave::experts::cuda {
-
-/// Named barriers: 1 and 2 are the consumers' own, 3 and 4 the turns of ping-pong.
-inline constexpr int kOwnBarrier = 1;
-inline constexpr int kTurnBarrier = 3;
-
-/// Turns. A consumer may only look at the ring once the other has seen its last stage there: the parity of a barrier
-/// tells two neighbouring uses of a slot apart, no more.
-__device__ inline void wait_for_turn(int consumer) {
-  ptx::named_barrier(kTurnBarrier + consumer, 2 * kGroupThreads);
-}
-__device__ inline void give_turn_to(int consumer) {
-  ptx::named_barrier_arrive(kTurnBarrier + consumer, 2 * kGroupThreads);
-}
-
-/// One warp has read a slot for the last time: says so to every block that fetches into it.
-template <int kCluster>
-__device__ inline void release(std::uint64_t* empty) {
-  const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
-  if constexpr (kCluster == 1) {
-    if (lane == 0) ptx::mbarrier_arrive(empty);
-  } else {
-    if (lane < kCluster) ptx::mbarrier_arrive_remote(empty, lane);
-  }
-}
 
 template <class Shape, class T>
 struct GemmConsumer {
@@ -159,7 +136,11 @@ __global__ void __launch_bounds__(kGemmThreads, 1)
   } else {
     ptx::registers_up<224>();
     if constexpr (Shape::kGather) ptx::wait_for_predecessor();
-    GemmConsumer<Shape, T>{work, m, static_cast<int>(threadIdx.x) / kGroupThreads - 1}.run();
+    const int consumer = static_cast<int>(threadIdx.x) / kGroupThreads - 1;
+    if constexpr (Shape::kTokenRows)
+      TokenRowsConsumer<Shape, T>{work, m, consumer}.run();
+    else
+      GemmConsumer<Shape, T>{work, m, consumer}.run();
   }
   // Nor may a block write to, or arrive at, a partner that has ended.
   if constexpr (Shape::kCluster > 1) {
@@ -194,6 +175,14 @@ bool start_narrow(const CUtensorMap& weights, const CUtensorMap& tokens, const G
   if (tile == GemmTile{32, 128, 1}) return start(GemmShape<32, 1, 1, false, kEpilogue, kGather>{});
   if (tile == GemmTile{64, 128, 1}) return start(GemmShape<64, 1, 1, false, kEpilogue, kGather>{});
   return false;
+}
+
+/// Tiles of 128 tokens as rows.
+template <Epilogue kEpilogue, bool kGather, class T>
+bool start_token_rows(const CUtensorMap& weights, const CUtensorMap& tokens, const GroupedGemm& work, GemmTile tile,
+                      int max_blocks, cudaStream_t stream) {
+  if (tile != GemmTile{128, 256, 2, true}) return false;
+  return start_gemm<TokenRowsShape<kEpilogue, kGather>, T>(weights, tokens, work, max_blocks, stream);
 }
 
 template <Epilogue kEpilogue, bool kGather, class T>

@@ -169,7 +169,7 @@ void GroupedSm90::apply(const ExpertsInput& input, const PackedWeights& packed, 
   const auto num_ids = static_cast<std::int32_t>(input.expert_map ? input.expert_map->size(0) : num_local);
   build_tile_map({input.topk_ids.as<std::int32_t>(), input.expert_map ? input.expert_map->as<std::int32_t>() : nullptr,
                   static_cast<std::int32_t>(slots), static_cast<std::int32_t>(moe().num_slots()), num_ids, num_local,
-                  tile.map_rows()},
+                  tile.map_rows(), !tile.token_rows},
                  scratch.map, queue);
   if (num_local > 0) {
     GroupedGemm work = first_product(input, weights, scratch, choice, buffers.workspace2, stream);

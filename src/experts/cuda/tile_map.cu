@@ -102,16 +102,19 @@ struct RowsAndTiles {
   }
 };
 
-/// Tiles of one expert, written by one warp. All as high as each other: a full tile and one of few rows would stream
-/// the weights twice and take longer than two halves.
+/// Tiles of one expert, written by one warp.
 __device__ void write_tiles(const TileMapInput& in, TokenTile* tiles, std::int32_t expert, std::int32_t rows,
                             RowsAndTiles first) {
   const std::int32_t count = (rows + in.tile_rows - 1) / in.tile_rows;
   for (std::int32_t t = threadIdx.x % 32; t < count; t += 32) {
     const std::int32_t group = t / kTilesPerGroup * kTilesPerGroup;
     const std::int32_t size = min(kTilesPerGroup, count - group);
-    const std::int32_t begin = static_cast<std::int32_t>(static_cast<std::int64_t>(t) * rows / count);
-    const std::int32_t end = static_cast<std::int32_t>(static_cast<std::int64_t>(t + 1) * rows / count);
+    const auto row_of = [&](std::int32_t tile) {
+      return in.equal_heights ? static_cast<std::int32_t>(static_cast<std::int64_t>(tile) * rows / count)
+                              : min(tile * in.tile_rows, rows);
+    };
+    const std::int32_t begin = row_of(t);
+    const std::int32_t end = row_of(t + 1);
     tiles[first.tiles + t] = {expert | size << 16, first.rows + begin, end - begin, first.tiles + group};
   }
 }
@@ -167,8 +170,9 @@ extern __shared__ std::int32_t warp_counts[];
 
 __global__ void __launch_bounds__(kThreads) tile_map_one_block(TileMapInput in, TileMap map) {
   __shared__ Shared shared;
-  ptx::wait_for_predecessor();
+  // First of all: the next kernel starts up, and waits, while this one works.
   ptx::launch_dependents();
+  ptx::wait_for_predecessor();
   const LaneSlots slots(in);
   count_slots(in, slots, warp_counts);
   const std::int32_t total = rank_warps(in, warp_counts);
@@ -177,8 +181,8 @@ __global__ void __launch_bounds__(kThreads) tile_map_one_block(TileMapInput in, 
 }
 
 __global__ void __launch_bounds__(kThreads) tile_map_count(TileMapInput in, TileMap map) {
-  ptx::wait_for_predecessor();
   ptx::launch_dependents();
+  ptx::wait_for_predecessor();
   const LaneSlots slots(in);
   count_slots(in, slots, warp_counts);
   const std::int32_t count = rank_warps(in, warp_counts);
@@ -188,8 +192,8 @@ __global__ void __launch_bounds__(kThreads) tile_map_count(TileMapInput in, Tile
 
 __global__ void __launch_bounds__(kThreads) tile_map_place(TileMapInput in, TileMap map) {
   __shared__ Shared shared;
-  ptx::wait_for_predecessor();
   ptx::launch_dependents();
+  ptx::wait_for_predecessor();
   const LaneSlots slots(in);
   count_slots(in, slots, warp_counts);
   rank_warps(in, warp_counts);

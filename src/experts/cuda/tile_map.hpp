@@ -46,6 +46,9 @@ struct TileMapInput {
   std::int32_t num_experts = 0;        ///< Global ids are below this; others are empty slots.
   std::int32_t num_local_experts = 0;  ///< At most 1024.
   std::int32_t tile_rows = 8;
+  /// Tiles of an expert are as high as each other: a full one and one of few rows would stream the weights twice and
+  /// take longer than two halves. False: full ones and a rest, where a tile takes as long for 65 rows as for 128.
+  bool equal_heights = true;
 };
 
 /// Takes a map for `num_slots` slots and at most `num_local_experts` experts from the arena.

@@ -266,8 +266,9 @@ __device__ void store(const TopkWork& w, std::int64_t m, const Shared& s, int la
 template <int N>
 __global__ void __launch_bounds__(32 * kWarps) topk(TopkWork w) {
   extern __shared__ unsigned char memory[];
-  cuda::ptx::wait_for_predecessor();
+  // First of all: the next kernel starts up, and waits, while this one works.
   cuda::ptx::launch_dependents();
+  cuda::ptx::wait_for_predecessor();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
   if (m >= w.num_tokens) return;

@@ -22,12 +22,12 @@ constexpr std::array kModels = {
     GemmProblem{.num_experts = 256, .top_k = 8, .hidden_size = 7168, .intermediate_size = 2048},
     GemmProblem{.num_experts = 1, .top_k = 1, .hidden_size = 8, .intermediate_size = 8},
 };
-constexpr std::array<GemmTile, 7> kCompiled = {GemmTile{8, 64, 1},   GemmTile{8, 128, 1},  GemmTile{16, 128, 1},
-                                               GemmTile{32, 128, 1}, GemmTile{64, 128, 1}, GemmTile{128, 128, 1},
-                                               GemmTile{128, 256, 1}};
+constexpr std::array<GemmTile, 8> kCompiled = {GemmTile{8, 64, 1},    GemmTile{8, 128, 1},        GemmTile{16, 128, 1},
+                                               GemmTile{32, 128, 1},  GemmTile{64, 128, 1},       GemmTile{128, 128, 1},
+                                               GemmTile{128, 256, 1}, GemmTile{128, 256, 2, true}};
 
 bool is_compiled(const GemmChoice& choice, const GemmTile& tile) {
-  // Pairs of blocks exist for sorted rows alone.
+  // Pairs of blocks whose tokens are columns exist for sorted rows alone.
   if (choice.sorts_rows) return tile == GemmTile{128, 192, 2};
   return std::find(kCompiled.begin(), kCompiled.end(), tile) != kCompiled.end();
 }
@@ -87,12 +87,20 @@ TEST(Choose, FewTilesAreCutUntilTheyFillTheDevice) {
   EXPECT_EQ(choose(small, 1).second.weight_rows, 128);
 }
 
+TEST(Choose, TokensAreRowsWhereTilesAreFull) {
+  const GemmProblem olmoe = kModels[0];
+  EXPECT_FALSE(choose(olmoe, 4096).tile.token_rows);
+  EXPECT_TRUE(choose(olmoe, 16384).tile.token_rows);
+  EXPECT_EQ(to_string(choose(olmoe, 16384)), "128 tokens x 256 weight rows, tokens as rows, pairs of blocks, gathered");
+}
+
 TEST(Choose, RareActivationsStayOnNarrowTiles) {
   GemmProblem p = kModels[2];
   p.common_activation = false;
   for (std::int64_t m = 1; m <= 16384; m *= 4) {
     EXPECT_LE(choose(p, m).tile.tokens, 64) << m;
     EXPECT_FALSE(choose(p, m).sorts_rows) << m;
+    EXPECT_FALSE(choose(p, m).tile.token_rows) << m;
   }
 }
 
