@@ -55,9 +55,9 @@ def main():
     parser.add_argument("--routing", default="uniform")
     parser.add_argument("--no-peer", action="store_true")
     args = parser.parse_args()
-    print("| model | tokens | experts hit | floor us | ours us | ours / floor | TFLOP/s | Triton tuned us | Triton / ours |"
-          " grouped_mm us | grouped_mm / ours |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| model | tokens | experts hit | floor us | ours us | ours / floor | expected / ours | TFLOP/s |"
+          " Triton tuned us | Triton / ours | grouped_mm us | grouped_mm / ours |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for model in args.models.split(","):
         report = ours(args, model, args.routing)
         torch = {} if args.no_peer else peer(args, model)
@@ -65,7 +65,7 @@ def main():
             m, us = p["num_tokens"], p["time"]["median_us"]
             triton, other = TRITON[model].get(m), torch.get(m)
             cells = [model, m, f"{p['active_experts']:.1f}", f"{p['floor_us']:.1f}", f"{us:.1f}",
-                     f"{us / p['floor_us']:.2f}", f"{p['teraflops']:.0f}",
+                     f"{us / p['floor_us']:.2f}", f"{p['forecast_us'] / us:.2f}", f"{p['teraflops']:.0f}",
                      triton or "-", f"{triton / us:.2f}" if triton else "-",
                      f"{other:.1f}" if other else "-", f"{other / us:.2f}" if other else "-"]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)

@@ -60,7 +60,7 @@ class Bench {
   void run_part(const std::string& part) {
     PlanOptions pins;
     pins.experts = part;
-    pins.report_tokens = {};
+    pins.report_tokens = o_.tokens;
     if (o_.ranks != nullptr) pins.prepare_finalize = o_.prepare;
     const Variant variant = plan_variant(problem_to_plan(), problem_.moe.dtype, registry_, pins);
     if (!variant.plan) {
@@ -140,6 +140,12 @@ class Bench {
     throw Error(ErrorKind::unsupported, "bench: no router on the CPU draws for this problem");
   }
 
+  static double forecast_seconds(const Plan& plan, std::int64_t num_tokens) {
+    for (const CostPoint& cost : plan.costs)
+      if (cost.num_tokens == num_tokens) return cost.forecast_seconds;
+    return 0;
+  }
+
   void run_on_gpu(const Plan& plan, const LayerWeights& weights) {
     std::vector<MoeLayer> copies;
     const int count = weight_copies(random_weights_bytes(plan.problem));
@@ -149,7 +155,11 @@ class Bench {
       const Tensor output = poisoned(hidden_.view().dtype, {m, hidden_.view().size(1)});
       const Timing timing =
           time_on_gpu(copies, hidden_.view().narrow(0, 0, m), draws_.at(m), o_.timing, output, machine_.stream);
-      report_.rows.push_back({m, plan.experts.chosen, point_of(plan.problem, draws_.at(m), timing, m), {}});
+      report_.rows.push_back({m,
+                              plan.experts.chosen,
+                              point_of(plan.problem, draws_.at(m), timing, m),
+                              {},
+                              1e6 * forecast_seconds(plan, m)});
       note_not_finite(output, plan.experts.chosen, m);
     }
   }

@@ -37,6 +37,7 @@ struct BenchRow {
   std::string experts;
   Point point;
   StageTimes stages;
+  double forecast_us = 0;  ///< What the plan expected; 0: the part has no model.
 };
 
 struct BenchReport {

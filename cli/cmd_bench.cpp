@@ -50,6 +50,12 @@ void print_report(const BenchReport& report, bool stages) {
   std::vector<std::string> header = {"tokens", "kernel",  "experts hit", "median us", "min us",      "max us",
                                      "GB/s",   "TFLOP/s", "floor us",    "bound",     "floor/median"};
   std::string alignment = "rlrrrrrrrlr";
+  const bool forecasts =
+      std::any_of(report.rows.begin(), report.rows.end(), [](const BenchRow& row) { return row.forecast_us > 0; });
+  if (forecasts) {
+    header.push_back("expected us");
+    alignment += "r";
+  }
   if (stages) {
     header.insert(header.end(), {"router us", "prepare+experts+finalize us", "shared us"});
     alignment += "rrr";
@@ -68,6 +74,7 @@ void print_report(const BenchReport& report, bool stages) {
                                       micros(p.work.floor_us),
                                       p.work.memory_bound ? "memory" : "compute",
                                       fmt::format("{:.0f}%", 100 * p.ratio())};
+    if (forecasts) cells.push_back(micros(row.forecast_us));
     if (stages)
       for (const auto* stage : {&row.stages.router, &row.stages.routed, &row.stages.shared})
         cells.push_back(stage_text(*stage));
@@ -96,7 +103,8 @@ Json row_json(const BenchRow& row, bool stages) {
                {"teraflops", p.teraflops()},
                {"floor_us", p.work.floor_us},
                {"memory_bound", p.work.memory_bound},
-               {"floor_over_median", p.ratio()}};
+               {"floor_over_median", p.ratio()},
+               {"forecast_us", row.forecast_us}};
   if (stages)
     json["stages"] = {{"router", timing_json(row.stages.router)},
                       {"prepare_experts_finalize", timing_json(row.stages.routed)},

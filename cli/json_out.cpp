@@ -98,7 +98,9 @@ Json to_json(const CostPoint& c) {
           {"flops", c.flops},
           {"seconds", c.seconds},
           {"memory_bound", c.memory_bound},
-          {"tiles", c.tiles}};
+          {"tiles", c.tiles},
+          {"launches", c.launches},
+          {"forecast_seconds", c.forecast_seconds}};
 }
 
 Json to_json(const Plan& plan) {

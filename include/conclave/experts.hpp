@@ -30,6 +30,12 @@ struct ExpertsBuffers {
   TensorView scratch;      ///< u8; permutation indices, counts, packed rows.
 };
 
+/// What a part expects of one call, for plans.
+struct Forecast {
+  int launches = 0;    ///< Kernels that it starts on a device; 0 on a CPU.
+  double seconds = 0;  ///< Of the layer from router logits to output, for uniform routing; 0: the part has no model.
+};
+
 class Experts {
  public:
   virtual ~Experts() = default;
@@ -56,6 +62,7 @@ class Experts {
 
   /// One line for the plan: register tile, blocks, how work is split for this many tokens.
   virtual std::string describe(std::int64_t num_tokens) const = 0;
+  virtual Forecast forecast(std::int64_t /*num_tokens*/) const { return {}; }
 };
 
 struct ExpertsInput {

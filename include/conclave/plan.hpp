@@ -44,6 +44,8 @@ struct CostPoint {
   double seconds = 0;  ///< max(bytes / bandwidth, flops / peak); 0 if the ceilings were not measured.
   bool memory_bound = false;
   std::string tiles;  ///< Experts::describe.
+  int launches = 0;   ///< Experts::forecast, for what a kernel chosen can do where the floor is what any could.
+  double forecast_seconds = 0;
 };
 /// The floor for any problem, planned or not.
 CostPoint cost_of(const Problem& problem, std::int64_t num_tokens);

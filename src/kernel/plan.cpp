@@ -18,7 +18,11 @@ void fill_costs(Plan& plan, const Composition& parts, const std::vector<std::int
   for (std::int64_t num_tokens : tokens) {
     if (num_tokens > plan.problem.moe.max_num_tokens) continue;
     plan.costs.push_back(cost_of(plan.problem, num_tokens));
-    plan.costs.back().tiles = parts.routed->experts().describe(num_tokens);
+    const Experts& experts = parts.routed->experts();
+    const Forecast forecast = experts.forecast(num_tokens);
+    plan.costs.back().tiles = experts.describe(num_tokens);
+    plan.costs.back().launches = forecast.launches;
+    plan.costs.back().forecast_seconds = forecast.seconds;
   }
 }
 

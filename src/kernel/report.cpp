@@ -38,9 +38,11 @@ std::string cost_text(const CostPoint& cost) {
   std::string time = "not measured";
   if (cost.seconds > 0)
     time = fmt::format("{:.1f} us ({})", cost.seconds * 1e6, cost.memory_bound ? "memory" : "compute");
+  std::string tiles = cost.tiles;
+  if (cost.launches > 0) tiles += fmt::format(", {} launches", cost.launches);
+  if (cost.forecast_seconds > 0) tiles += fmt::format(", {:.1f} us expected", cost.forecast_seconds * 1e6);
   return fmt::format("  {:>6} {:>9.1f} {:>12} {:>12} {:>10.3f}  {:<24} {}\n", cost.num_tokens, cost.active_experts,
-                     bytes_text(cost.weight_bytes), bytes_text(cost.activation_bytes), cost.flops * 1e-9, time,
-                     cost.tiles);
+                     bytes_text(cost.weight_bytes), bytes_text(cost.activation_bytes), cost.flops * 1e-9, time, tiles);
 }
 
 std::string routing_text(const MoeConfig& c) {

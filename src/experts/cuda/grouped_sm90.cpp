@@ -19,6 +19,7 @@
 #include "experts/cuda/gather_sum.hpp"
 #include "experts/cuda/grouped_gemm.hpp"
 #include "experts/cuda/pad_rows.hpp"
+#include "experts/cuda/predict.hpp"
 #include "experts/cuda/supports.hpp"
 #include "experts/weights_check.hpp"
 
@@ -69,6 +70,7 @@ class GroupedSm90 final : public ModularExperts {
   void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
              Stream stream) const override;
   std::string describe(std::int64_t num_tokens) const override { return to_string(choose(sizes(), num_tokens)); }
+  Forecast forecast(std::int64_t num_tokens) const override;
 
  private:
   const MoeConfig& moe() const noexcept { return problem_.moe; }
@@ -90,6 +92,17 @@ class GroupedSm90 final : public ModularExperts {
   ActivationFn activation_;
   std::int64_t hidden_, inner_;
 };
+
+Forecast GroupedSm90::forecast(std::int64_t num_tokens) const {
+  if (num_tokens == 0) return {};
+  const DeviceFacts& device = problem_.device;
+  // Tile map, two products, weighted sum; and a copy of the rows where they are padded or sorted.
+  const int copies = (moe().expert_width() != hidden_ ? 1 : 0) + (choose(sizes(), num_tokens).sorts_rows ? 1 : 0);
+  return {tile_map_launches(num_tokens * moe().num_slots()) + 3 + copies,
+          predict_seconds(sizes(),
+                          {device.bytes_per_second, moe().dtype == DType::bf16 ? device.bf16_flops : device.f16_flops},
+                          num_tokens)};
+}
 
 Scratch GroupedSm90::take_scratch(Arena& arena, std::int64_t num_tokens) const {
   const std::int64_t slots = num_tokens * moe().num_slots();

@@ -17,9 +17,6 @@ namespace ptx = conclave::cuda::ptx;
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
-/// Slots of one block. Two rounds of 32 a warp: matching lanes by expert takes a multiprocessor some 60 cycles a warp,
-/// so many slots in one block are slower than a second launch.
-constexpr std::int32_t kSlotsPerBlock = 2048;
 constexpr int kRounds = kSlotsPerBlock / kThreads;
 constexpr std::int32_t kMaxExperts = kThreads;  // One thread an expert in the scans.
 

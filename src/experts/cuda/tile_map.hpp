@@ -18,6 +18,15 @@ namespace conclave::experts::cuda {
 /// Token tiles of one expert that are visited together: while their weights are in L2, all of them use them.
 inline constexpr int kTilesPerGroup = 8;
 
+/// Slots of one block. Two rounds of 32 a warp: matching lanes by expert takes a multiprocessor some 60 cycles a warp,
+/// so many slots in one block are slower than a second launch.
+inline constexpr std::int32_t kSlotsPerBlock = 2048;
+
+/// Kernels that build a map.
+constexpr int tile_map_launches(std::int64_t num_slots) {
+  return num_slots <= kSlotsPerBlock ? 1 : 2;
+}
+
 /// One token tile: at most tile_rows rows of one expert. 16 bytes, read with one load.
 struct alignas(16) TokenTile {
   std::int32_t expert_and_group;  ///< Local expert | tiles in the group << 16.
