@@ -10,48 +10,39 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/slot_table.hpp"
 #include "conclave/tensor.hpp"
 
 namespace conclave {
 
-class SlotLookup {
+class SlotLookup : public SlotTable {
  public:
-  /// `num_experts` bounds the ids, `num_local` the slots. Throws Error on dtypes or ranks that break the contract.
+  /// `num_experts` bounds the ids, `num_local_slots` the slots. Throws Error on dtypes or ranks that break the
+  /// contract.
   SlotLookup(const ConstTensorView& topk_ids, const std::optional<ConstTensorView>& expert_map,
-             std::int64_t num_experts, std::int64_t num_local)
-      : ids_(topk_ids), num_ids_(num_experts), num_local_(num_local) {
+             std::int64_t num_experts, std::int64_t num_local_slots) {
     // Not require(): it would put the text together, and allocate, on every call.
-    if (ids_.rank != 2 || (ids_.dtype != DType::i32 && ids_.dtype != DType::i64))
-      fail(ErrorKind::invalid_argument, "topk_ids: given {}, expected i32 or i64 [num_tokens, top_k]", to_string(ids_));
+    if (topk_ids.rank != 2 || (topk_ids.dtype != DType::i32 && topk_ids.dtype != DType::i64))
+      fail(ErrorKind::invalid_argument, "topk_ids: given {}, expected i32 or i64 [num_tokens, top_k]",
+           to_string(topk_ids));
+    ids = topk_ids.data;
+    wide_ids = topk_ids.dtype == DType::i64;
+    tokens = topk_ids.size(0);
+    picks = topk_ids.size(1);
+    token_stride = topk_ids.stride(0);
+    pick_stride = topk_ids.stride(1);
+    num_ids = num_experts;
+    num_local = num_local_slots;
     if (!expert_map.has_value()) return;
     if (expert_map->rank != 1 || expert_map->dtype != DType::i32)
       fail(ErrorKind::invalid_argument, "expert_map: given {}, expected i32 [num_experts]", to_string(*expert_map));
-    map_ = expert_map->as<std::int32_t>();
-    map_stride_ = expert_map->stride(0);
-    num_ids_ = std::min(num_ids_, expert_map->size(0));
+    map = expert_map->as<std::int32_t>();
+    map_stride = expert_map->stride(0);
+    num_ids = std::min(num_ids, expert_map->size(0));
   }
 
-  std::int64_t num_tokens() const noexcept { return ids_.size(0); }
-  std::int64_t top_k() const noexcept { return ids_.size(1); }
-
-  std::int64_t id(std::int64_t token, std::int64_t pick) const noexcept {
-    const std::int64_t at = token * ids_.stride(0) + pick * ids_.stride(1);
-    return ids_.dtype == DType::i32 ? ids_.as<std::int32_t>()[at] : ids_.as<std::int64_t>()[at];
-  }
-
-  std::int64_t operator()(std::int64_t token, std::int64_t pick) const noexcept {
-    const std::int64_t global = id(token, pick);
-    if (global < 0 || global >= num_ids_) return -1;
-    const std::int64_t slot = map_ == nullptr ? global : map_[global * map_stride_];
-    return slot < num_local_ ? std::max<std::int64_t>(slot, -1) : -1;
-  }
-
- private:
-  ConstTensorView ids_;
-  const std::int32_t* map_ = nullptr;
-  std::int64_t map_stride_ = 0;
-  std::int64_t num_ids_;
-  std::int64_t num_local_;
+  std::int64_t num_tokens() const noexcept { return tokens; }
+  std::int64_t top_k() const noexcept { return picks; }
 };
 
 }  // namespace conclave

@@ -87,15 +87,9 @@ class NoEpBatched final : public ModularPrepareFinalize {
     for (std::int64_t token = 0; token < slot_of.num_tokens(); ++token)
       for (std::int64_t pick = 0; pick < slot_of.top_k(); ++pick) {
         const std::int64_t slot = slot_of(token, pick);
-        const bool has_row = slot >= 0 && is_first(slot_of, token, pick, slot);
+        const bool has_row = slot >= 0 && slot_of.is_first(token, pick, slot);
         rows[token * slot_of.top_k() + pick] = has_row ? counts[slot]++ : -1;
       }
-  }
-
-  static bool is_first(const SlotLookup& slot_of, std::int64_t token, std::int64_t pick, std::int64_t slot) {
-    for (std::int64_t before = 0; before < pick; ++before)
-      if (slot_of(token, before) == slot) return false;
-    return true;
   }
 
   void copy(const PrepareInput& input, const SlotLookup& slot_of, const Buffers& buffers, std::int64_t token,

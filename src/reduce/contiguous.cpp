@@ -27,7 +27,7 @@ class Contiguous final : public WeightAndReduce {
     const std::int64_t top_k = slot_of.top_k();
     require(input.rows.size(0) == slot_of.num_tokens() && input.rows.size(1) == top_k,
             "rows: given {}, expected [{}, {}, hidden_size] as topk_ids", input.rows, slot_of.num_tokens(), top_k);
-    if (stream.device.type == DeviceType::cuda) return sum_rows_on_cuda(input, output, stream);
+    if (stream.device.type == DeviceType::cuda) return sum_rows_on_cuda(input, slot_of, output, stream);
     // Columns are cut too, so that all threads have work for a single token.
     const std::int64_t hidden_size = output.size(1);
     const std::int64_t chunks = (hidden_size + kChunk - 1) / kChunk;

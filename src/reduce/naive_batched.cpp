@@ -10,6 +10,7 @@
 #include "base/tensor_format.hpp"
 #include "cpu/parallel_for.hpp"
 #include "reduce/check.hpp"
+#include "reduce/cuda/rows.hpp"
 #include "reduce/kinds.hpp"
 #include "reduce/weighted_sum.hpp"
 
@@ -29,16 +30,11 @@ class RowCounters {
   void pass(std::int64_t token) {
     for (std::int64_t pick = 0; pick < slot_of_.top_k(); ++pick) {
       const std::int64_t slot = slot_of_(token, pick);
-      if (slot >= 0 && is_first(token, pick, slot)) ++next_[static_cast<std::size_t>(slot)];
+      if (slot >= 0 && slot_of_.is_first(token, pick, slot)) ++next_[static_cast<std::size_t>(slot)];
     }
   }
 
  private:
-  bool is_first(std::int64_t token, std::int64_t pick, std::int64_t slot) const {
-    for (std::int64_t before = 0; before < pick; ++before)
-      if (slot_of_(token, before) == slot) return false;
-    return true;
-  }
   const SlotLookup& slot_of_;
   std::array<std::int32_t, kMaxLocalExperts> next_;
 };
@@ -49,12 +45,11 @@ class NaiveBatched final : public WeightAndReduce {
 
   void apply(const ReduceInput& input, const TensorView& output, Stream stream) const override {
     check_weighted(input, output, 3);
-    if (stream.device.type != DeviceType::cpu)
-      fail(ErrorKind::unsupported, "weight and reduce: naive_batched runs on cpu, the stream is on {}", stream.device);
     const std::int64_t num_local = input.rows.size(0);
     require(num_local <= kMaxLocalExperts, "rows: given {}, expected at most {} local experts", input.rows,
             kMaxLocalExperts);
     const SlotLookup slot_of(input.topk_ids, input.expert_map, input.num_experts, num_local);
+    if (stream.device.type == DeviceType::cuda) return sum_batched_rows_on_cuda(input, slot_of, output, stream);
     const std::int64_t products_per_token = std::max<std::int64_t>(1, slot_of.top_k() * output.size(1));
     cpu::parallel_for(*stream.executor, slot_of.num_tokens(), kProductsWorthThreads / products_per_token,
                       [&](std::int64_t begin, std::int64_t end, int) { sum(input, output, slot_of, begin, end); });

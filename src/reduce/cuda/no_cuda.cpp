@@ -10,7 +10,10 @@ namespace conclave::reduce {
 void copy_rows_on_cuda(const ConstTensorView&, const TensorView&, Stream) {
   cuda::no_back_end();
 }
-void sum_rows_on_cuda(const ReduceInput&, const TensorView&, Stream) {
+void sum_rows_on_cuda(const ReduceInput&, const SlotTable&, const TensorView&, Stream) {
+  cuda::no_back_end();
+}
+void sum_batched_rows_on_cuda(const ReduceInput&, const SlotTable&, const TensorView&, Stream) {
   cuda::no_back_end();
 }
 
