@@ -82,7 +82,8 @@ class ModularExperts : public Experts {
   virtual WeightAndReduceKind finalize_weight_and_reduce() const noexcept = 0;
   /// Where finalize has nothing to do: apply() also fills an output of f32, unrounded, for a layer that adds to it.
   virtual bool writes_f32_output() const noexcept { return false; }
-  /// Fills buffers.output. Never allocates, never changes its inputs, leaves no element of the output unwritten.
+  /// Fills buffers.output. Never allocates, never changes its inputs, leaves no element of the output unwritten
+  /// (batched format: of a valid row; on a GPU the others stay as they are).
   virtual void apply(const ExpertsInput& input, const PackedWeights& weights, const ExpertsBuffers& buffers,
                      Stream stream) const = 0;
   /// What apply() left in `buffers`, for parts whose output_kind() is unfinalized; the others throw Error.

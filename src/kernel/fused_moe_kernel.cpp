@@ -193,11 +193,13 @@ MoeOutput FusedMoeKernel::run_open(const KernelInput& input, const PackedWeights
   MoeOutput open;
   if (leaves_topk_open() && num_tokens > 0) {
     check_input(input, weights, stream);
+    const cuda::CurrentDevice here(stream.device);
     run_modular(input, weights, {}, arena, stream, &open);
     return open;
   }
   TensorView sum = routed;
-  if (num_tokens == 0 && sum.rank == 0) sum = TensorView(nullptr, problem_.moe.dtype, {0, problem_.moe.hidden_size});
+  if (num_tokens == 0 && sum.rank == 0)
+    sum = TensorView(nullptr, problem_.moe.dtype, {0, problem_.moe.hidden_size}, stream.device);
   run(input, weights, sum, arena, stream);
   open.routed = sum;
   return open;

@@ -66,6 +66,11 @@ TensorView take_open_routed(const FusedMoeKernel& kernel, const MoeConfig& c, Ar
   return kernel.leaves_topk_open() ? TensorView{} : arena.take(c.dtype, {num_tokens, c.hidden_size});
 }
 
+void check_workspace(const Workspace& workspace, Stream stream) {
+  require(workspace.device() == stream.device, "workspace: on {}, and the stream is on {}", workspace.device(),
+          stream.device);
+}
+
 std::int64_t measure_open(const Plan& plan, const Composition& parts) {
   Arena arena = Arena::measuring(plan.problem.device.device);
   take_open_routed(*parts.routed, plan.problem.moe, arena, plan.problem.moe.max_num_tokens);
@@ -381,8 +386,7 @@ void MoeLayer::run(const LayerInput& input, const TensorView& output, Workspace&
   const std::int64_t num_tokens = input.hidden_states.size(0);
   // A rank without tokens still computes its experts for those of the others.
   if (num_tokens == 0 && impl.parts.routed->prepare_finalize().num_dispatchers() == 1) return;
-  require(workspace.device() == stream.device, "workspace: on {}, and the stream is on {}", workspace.device(),
-          stream.device);
+  check_workspace(workspace, stream);
   const cuda::CurrentDevice here(stream.device);
   Arena arena(workspace.region(slot, impl.plan.workspace_bytes), workspace.device());
   const LayerBuffers buffers = take_layer_buffers(impl.plan.problem, arena, num_tokens);
@@ -414,11 +418,10 @@ MoeOutput MoeLayer::run_open(const LayerInput& input, Workspace& workspace, Stre
   require(c.latent_size == 0 && c.zero_experts == 0,
           "run_open: latent_size {} and zero_experts {}, expected 0: their terms come behind the sum over ranks",
           c.latent_size, c.zero_experts);
-  if (stream.device.type != DeviceType::cpu)
-    fail(ErrorKind::unsupported, "run_open: the consumers of an open output run on cpu, the stream is on {}",
-         stream.device);
   impl.check_input(input, stream);
   const std::int64_t num_tokens = input.hidden_states.size(0);
+  check_workspace(workspace, stream);
+  const cuda::CurrentDevice here(stream.device);
   Arena arena(workspace.region(slot, impl.open_workspace_bytes), workspace.device());
   const TensorView routed = take_open_routed(*impl.parts.routed, c, arena, num_tokens);
   const LayerBuffers buffers = take_layer_buffers(impl.plan.problem, arena, num_tokens);
@@ -429,7 +432,7 @@ MoeOutput MoeLayer::run_open(const LayerInput& input, Workspace& workspace, Stre
   if (shared && num_tokens > 0) impl.run_shared(input, buffers, buffers.shared, arena, stream);
   MoeOutput open;
   if (num_tokens == 0)
-    open.routed = TensorView(nullptr, c.dtype, {0, c.hidden_size});
+    open.routed = TensorView(nullptr, c.dtype, {0, c.hidden_size}, stream.device);
   else
     open = impl.parts.routed->run_open(impl.routed_input(input, buffers, arena, stream), *impl.routed_weights, routed,
                                        arena, stream);

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/host_device.hpp"
+
 namespace conclave::quant {
 
 inline constexpr float kMaxE4m3 = 448.0f;
@@ -30,18 +32,21 @@ inline float e4m3_to_f32(std::uint8_t code) noexcept {
   return std::bit_cast<float>(sign | ((magnitude << 20) + (120U << 23)));
 }
 
-inline std::uint8_t f32_to_e4m3(float value) noexcept {
+CONCLAVE_HOST_DEVICE inline std::uint8_t f32_to_e4m3(float value) noexcept {
+  // Kernels have these as numbers; a reference to a constant of the host would be one they cannot follow.
+  constexpr std::uint32_t kMax = std::bit_cast<std::uint32_t>(kMaxE4m3);
+  constexpr std::uint32_t kSmallestNormal = std::bit_cast<std::uint32_t>(0x1p-6f);
+  constexpr std::uint32_t kShift = std::bit_cast<std::uint32_t>(0x1p14f);
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 24) & 0x80U;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
   if (magnitude > 0x7F800000U) return static_cast<std::uint8_t>(sign | kNanE4m3);
-  if (magnitude >= std::bit_cast<std::uint32_t>(kMaxE4m3)) return static_cast<std::uint8_t>(sign | 0x7EU);
-  if (magnitude < std::bit_cast<std::uint32_t>(0x1p-6f)) {
+  if (magnitude >= kMax) return static_cast<std::uint8_t>(sign | 0x7EU);
+  if (magnitude < kSmallestNormal) {
     // 2^14 has the subnormal step 2^-9 as its last bit: the addition rounds to that step, ties to even. Eight steps are
     // the smallest normal number, and its code is 8.
     const float rounded = std::bit_cast<float>(magnitude) + 0x1p14f;
-    return static_cast<std::uint8_t>(sign |
-                                     (std::bit_cast<std::uint32_t>(rounded) - std::bit_cast<std::uint32_t>(0x1p14f)));
+    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - kShift));
   }
   const std::uint32_t rounded = magnitude + 0x7FFFFU + ((magnitude >> 20) & 1U);
   return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120U << 3)));

@@ -21,6 +21,14 @@ Support supports_tokens(const TailConfig& config, std::int64_t num_tokens) {
                    "num_tokens {}, fused for at most {}", num_tokens, config.max_num_tokens);
 }
 
+/// Partial sums of several ranks meet on the host.
+Support supports_ranks(const Problem& problem) {
+  const ParallelConfig& p = problem.parallel;
+  return refuse_if(problem.device.device.type != DeviceType::cpu && p.tp_size * p.ep_size > 1,
+                   "device {} with {} ranks, the tail there knows one", to_string(problem.device.device),
+                   p.tp_size * p.ep_size);
+}
+
 /// The tail sums partial outputs of the same tokens. Behind an exchange each rank has tokens of its own.
 Support supports_exchange(const ParallelConfig& p) {
   return refuse_if(p.use_all2all(),
@@ -40,9 +48,7 @@ Support supports_terms(const MoeConfig& c) {
 }  // namespace
 
 Support tail_fusion_applies(const Problem& problem, const TailConfig& config, std::int64_t num_tokens) {
-  return first_refusal(supports_tokens(config, num_tokens),
-                       refuse_if(problem.device.device.type != DeviceType::cpu, "device {}, the tail runs on cpu",
-                                 to_string(problem.device.device)),
+  return first_refusal(supports_tokens(config, num_tokens), supports_ranks(problem),
                        refuse_if(!is_compute_dtype(problem.moe.dtype), "dtype {}, the tail takes f32, bf16 or f16",
                                  name_of(problem.moe.dtype)),
                        supports_exchange(problem.parallel), supports_terms(problem.moe),

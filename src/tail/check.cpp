@@ -49,6 +49,7 @@ void check_quantised(const TailConfig& config, const TailInput& input, const Tai
   } else {
     require(input.static_scale && input.static_scale->dtype == DType::f32 && input.static_scale->numel() == 1,
             "static_scale: given {}, expected f32 [1]", input.static_scale.value_or(ConstTensorView{}));
+    if (input.static_scale->device.type != DeviceType::cpu) return;  // Only the GPU sees it.
     const float scale = *input.static_scale->as<float>();
     require(std::isfinite(scale) && scale > 0, "static_scale: given {}, expected a positive number", scale);
   }
@@ -94,6 +95,32 @@ void check_tail(const TailConfig& config, const TailInput& input, const TailOutp
   if (output.residual_out) check_floats("residual_out", *output.residual_out, num_tokens, hidden_size);
   if (output.normed) check_floats("normed", *output.normed, num_tokens, hidden_size);
   check_quantised(config, input, output, num_tokens);
+}
+
+void check_place(const char* what, const ConstTensorView& view, Stream stream) {
+  require(view.device == stream.device || view.numel() == 0, "{}: given memory of {}, expected {}, the stream's device",
+          what, view.device, stream.device);
+}
+
+void check_places(const MoeOutput& moe, Stream stream) {
+  if (moe.routed) check_place("routed", *moe.routed, stream);
+  if (moe.unfinalized) {
+    check_place("gemm2_permuted", moe.unfinalized->gemm2_permuted, stream);
+    check_place("expert_weights", moe.unfinalized->expert_weights, stream);
+    check_place("permute map", moe.unfinalized->expanded_idx_to_permuted_idx, stream);
+  }
+  if (moe.shared_output) check_place("shared_output", *moe.shared_output, stream);
+}
+
+void check_places(const TailInput& input, const TailOutput& output, Stream stream) {
+  check_places(input.moe, stream);
+  check_place("norm_weight", input.norm_weight, stream);
+  if (input.residual) check_place("residual", *input.residual, stream);
+  if (input.static_scale) check_place("static_scale", *input.static_scale, stream);
+  if (output.residual_out) check_place("residual_out", *output.residual_out, stream);
+  if (output.normed) check_place("normed", *output.normed, stream);
+  if (output.quantised) check_place("quantised", *output.quantised, stream);
+  if (output.token_scales) check_place("token_scales", *output.token_scales, stream);
 }
 
 Support supports_tail_quant(QuantKey quant) {

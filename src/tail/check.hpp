@@ -18,6 +18,12 @@ std::int64_t check_open(const MoeOutput& moe, std::int64_t hidden_size);
 /// Everything that run_tail() gets, for the M of `input.moe`.
 void check_tail(const TailConfig& config, const TailInput& input, const TailOutput& output, std::int64_t num_tokens);
 
+/// Memory of the stream's device, unless it is empty.
+void check_place(const char* what, const ConstTensorView& view, Stream stream);
+/// The same for every tensor.
+void check_places(const MoeOutput& moe, Stream stream);
+void check_places(const TailInput& input, const TailOutput& output, Stream stream);
+
 /// "", or why the tail cannot quantise to `quant`.
 Support supports_tail_quant(QuantKey quant);
 

@@ -9,7 +9,9 @@
 #include "conclave/tail.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
+#include "cuda/current_device.hpp"
 #include "tail/check.hpp"
+#include "tail/cuda/tail.hpp"
 #include "tail/open_sum.hpp"
 
 namespace conclave {
@@ -19,6 +21,10 @@ void finish(const MoeOutput& moe, const TensorView& output, Stream stream) {
   const std::int64_t hidden_size = output.size(1);
   const std::int64_t num_tokens = tail::check_open(moe, hidden_size);
   tail::check_floats("output", output, num_tokens, hidden_size);
+  tail::check_places(moe, stream);
+  tail::check_place("output", output, stream);
+  const cuda::CurrentDevice here(stream.device);
+  if (stream.device.type == DeviceType::cuda) return tail::finish_on_cuda(moe, output, stream);
   // Columns are cut too, so that all threads have work for a single token.
   const std::int64_t chunks = (hidden_size + tail::kChunk - 1) / tail::kChunk;
   const std::int64_t grain = tail::kProductsWorthThreads / (tail::kChunk * tail::picks_of(moe));

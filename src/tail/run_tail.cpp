@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // In: a MoeOutput, a residual and a norm's weight. Out: residual_out, normed rows, quantised rows. Two passes over f32
-// rows in the arena, with the sum over ranks between them.
+// rows in the arena, with the sum over ranks between them; on a GPU one kernel, of one rank.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,9 +12,11 @@
 #include "conclave/tail.hpp"
 #include "cpu/float_convert.hpp"
 #include "cpu/parallel_for.hpp"
+#include "cuda/current_device.hpp"
 #include "quant/elements.hpp"
 #include "quant/family.hpp"
 #include "tail/check.hpp"
+#include "tail/cuda/tail.hpp"
 #include "tail/open_sum.hpp"
 
 namespace conclave {
@@ -108,15 +110,24 @@ void plan_tail_scratch(Arena& arena, std::int64_t num_tokens, std::int64_t hidde
 }
 
 void run_tail(const TailConfig& config, const TailInput& input, const TailOutput& output, Arena& arena, Stream stream) {
-  require(stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
+  const bool on_host = stream.device.type == DeviceType::cpu;
+  require(!on_host || stream.executor != nullptr, "stream: no executor, expected Stream::cpu(executor)");
   require(input.norm_weight.rank == 1 && input.norm_weight.size(0) > 0, "norm_weight: given {}, expected [hidden_size]",
           input.norm_weight);
   const std::int64_t hidden_size = input.norm_weight.size(0);
   const std::int64_t num_tokens = tail::check_open(input.moe, hidden_size);
   tail::check_tail(config, input, output, num_tokens);
+  tail::check_places(input, output, stream);
   if (num_tokens == 0) return;
 
   const TensorView rows = tail::take_rows(arena, num_tokens, hidden_size);
+  if (!on_host) {
+    tail::check_place("arena", rows, stream);
+    if (input.all_reduce != nullptr)
+      fail(ErrorKind::unsupported, "all_reduce: given, and the tail on {} knows one rank", stream.device);
+    const cuda::CurrentDevice here(stream.device);
+    return tail::run_on_cuda(config, input, output, rows, stream);
+  }
   tail::sum_partials(input.moe, rows, stream);
   if (input.all_reduce != nullptr) (*input.all_reduce)(rows);
   cpu::parallel_for(*stream.executor, num_tokens, tail::kProductsWorthThreads / (4 * hidden_size),

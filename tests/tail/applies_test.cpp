@@ -50,7 +50,9 @@ TEST(TailFusionApplies, OrSaysWhichValueIsInTheWay) {
   EXPECT_THAT(reason(p, {}, 1), HasSubstr("dtype fp8_e4m3"));
   p = problem();
   p.device.device = {DeviceType::cuda, 1};
-  EXPECT_THAT(reason(p, {}, 1), HasSubstr("device cuda:1"));
+  EXPECT_TRUE(tail_fusion_applies(p, {}, 1));
+  p.parallel = make_parallel(4, 1, 1, 0, 1, 0, 1, false, All2All::none);
+  EXPECT_THAT(reason(p, {}, 1), HasSubstr("device cuda:1 with 4 ranks"));
   p = problem();
   p.parallel = make_parallel(1, 0, 1, 0, 2, 1, 1, true, All2All::all_to_all);
   EXPECT_THAT(reason(p, {}, 1), HasSubstr("experts over 2 ranks with all_to_all (dp 2"));

@@ -20,6 +20,7 @@ class CudaNoEp final : public ModularPrepareFinalize {
   CudaNoEp(std::string name, const MoeConfig& moe) : name_(std::move(name)), moe_(moe) {}
 
   const std::string& name() const noexcept override { return name_; }
+  bool supports_deferred_finalize() const noexcept override { return true; }
 
   void plan_scratch(Arena& arena, std::int64_t num_tokens) const override {
     if (moe_.apply_router_weight_on_input) take_weighted(arena, num_tokens);
@@ -60,6 +61,7 @@ Entry<PrepareFinalize> dispatch_cuda_no_ep();
 Entry<PrepareFinalize> dispatch_cuda_no_ep() {
   const std::string name = "dispatch/cuda_no_ep";
   return {.name = name,
+          .defers_finalize = true,
           .supports = dispatch::supports_local_on_cuda,
           .make = [name](const PartContext& context) -> std::unique_ptr<PrepareFinalize> {
             return std::make_unique<dispatch::CudaNoEp>(name, context.problem.moe);

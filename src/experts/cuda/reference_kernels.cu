@@ -19,6 +19,10 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 __device__ std::int32_t local_expert(const PlainProducts& w, std::int64_t slot) {
+  if (w.counts != nullptr) {
+    const auto expert = static_cast<std::int32_t>(slot / w.max_rows);
+    return slot % w.max_rows < w.counts[expert] ? expert : -1;
+  }
   const std::int32_t id = w.topk_ids[slot];
   if (id < 0 || id >= w.num_ids) return -1;
   const std::int32_t local = w.expert_map == nullptr ? id : w.expert_map[id];
@@ -105,6 +109,7 @@ void plain_products(const PlainProducts& w, cudaStream_t stream) {
     launch("second_product", second_product,
            {.grid = grid_for(w.hidden_size, slots), .block = {kThreads}, .stream = stream}, w);
   }
+  if (w.output == nullptr) return;
   launch("weighted_sum", weighted_sum,
          {.grid = {static_cast<unsigned>(w.num_tokens)}, .block = {kThreads}, .stream = stream}, w);
 }

@@ -17,7 +17,9 @@ struct PlainProducts {
   const void* hidden_states = nullptr;  ///< [M, H], f32, bf16 or f16
   DType dtype = DType::f32;             ///< Of the hidden states and of the output.
   std::int64_t token_stride = 0;
-  const std::int32_t* topk_ids = nullptr;    ///< [M, k]
+  const std::int32_t* topk_ids = nullptr;  ///< [M, k]; or, batched, where slot e * max_rows + r is row r of expert e:
+  const std::int32_t* counts = nullptr;    ///< valid rows of each expert
+  std::int64_t max_rows = 0;
   const float* topk_weights = nullptr;       ///< [M, k]; null: every weight is 1
   const std::int32_t* expert_map = nullptr;  ///< [num_ids] or null
   std::int32_t num_ids = 0;
@@ -34,7 +36,7 @@ struct PlainProducts {
   const float* w2_bias = nullptr;
   float* inner = nullptr;  ///< [M * k, I]
   float* rows = nullptr;   ///< [M * k, H]
-  void* output = nullptr;  ///< [M, H]
+  void* output = nullptr;  ///< [M, H]; null: the rows are the result
   std::int64_t output_stride = 0;
 };
 

@@ -100,15 +100,15 @@ struct RowsAndTiles {
 };
 
 /// Tiles of one expert, written by one warp.
-__device__ void write_tiles(const TileMapInput& in, TokenTile* tiles, std::int32_t expert, std::int32_t rows,
+__device__ void write_tiles(TileHeights heights, TokenTile* tiles, std::int32_t expert, std::int32_t rows,
                             RowsAndTiles first) {
-  const std::int32_t count = (rows + in.tile_rows - 1) / in.tile_rows;
+  const std::int32_t count = (rows + heights.rows - 1) / heights.rows;
   for (std::int32_t t = threadIdx.x % 32; t < count; t += 32) {
     const std::int32_t group = t / kTilesPerGroup * kTilesPerGroup;
     const std::int32_t size = min(kTilesPerGroup, count - group);
     const auto row_of = [&](std::int32_t tile) {
-      return in.equal_heights ? static_cast<std::int32_t>(static_cast<std::int64_t>(tile) * rows / count)
-                              : min(tile * in.tile_rows, rows);
+      return heights.equal ? static_cast<std::int32_t>(static_cast<std::int64_t>(tile) * rows / count)
+                           : min(tile * heights.rows, rows);
     };
     const std::int32_t begin = row_of(t);
     const std::int32_t end = row_of(t + 1);
@@ -133,7 +133,7 @@ __device__ void place(const TileMapInput& in, const TileMap& map, const LaneSlot
   RowsAndTiles all{};
   cub::BlockScan<RowsAndTiles, kThreads>(shared.scan)
       .ExclusiveScan(
-          RowsAndTiles{total, (total + in.tile_rows - 1) / in.tile_rows}, first, RowsAndTiles{0, 0},
+          RowsAndTiles{total, (total + in.heights.rows - 1) / in.heights.rows}, first, RowsAndTiles{0, 0},
           [](const RowsAndTiles& a, const RowsAndTiles& b) { return a + b; }, all);
   __syncthreads();
   shared.first_row[thread] = first.rows + before;
@@ -143,7 +143,8 @@ __device__ void place(const TileMapInput& in, const TileMap& map, const LaneSlot
   if (blockIdx.x == 0) {
     if (thread == 0) *map.num_tiles = all.tiles;
     for (int expert = thread / 32; expert < in.num_local_experts; expert += kWarps)
-      if (shared.total[expert] > 0) write_tiles(in, map.tiles, expert, shared.total[expert], shared.first[expert]);
+      if (shared.total[expert] > 0)
+        write_tiles(in.heights, map.tiles, expert, shared.total[expert], shared.first[expert]);
   }
   std::int32_t* mine = ranks + thread / 32 * in.num_local_experts;
   const int lane = thread % 32;
@@ -207,6 +208,34 @@ __global__ void __launch_bounds__(kThreads) tile_map_place(TileMapInput in, Tile
   place(in, map, slots, warp_counts, shared, before, total);
 }
 
+/// A block an expert. Each scans all counts by itself, which is less than another launch.
+__global__ void __launch_bounds__(kThreads) tile_map_counted(CountedRows in, TileMap map) {
+  using Scan = cub::BlockScan<std::int32_t, kThreads>;
+  __shared__ Scan::TempStorage scan;
+  __shared__ std::int32_t own_rows, first_tile;
+  ptx::launch_dependents();
+  ptx::wait_for_predecessor();
+  const int thread = threadIdx.x;
+  const int expert = blockIdx.x;
+  const std::int32_t rows = thread < in.num_local_experts ? max(0, min(in.counts[thread], in.max_rows)) : 0;
+  std::int32_t first = 0;
+  std::int32_t all = 0;
+  Scan(scan).ExclusiveSum((rows + in.heights.rows - 1) / in.heights.rows, first, all);
+  if (thread == expert) {
+    own_rows = rows;
+    first_tile = first;
+  }
+  if (expert == 0 && thread == 0) *map.num_tiles = all;
+  __syncthreads();
+  const std::int32_t first_row = expert * in.max_rows;
+  if (thread < 32 && own_rows > 0) write_tiles(in.heights, map.tiles, expert, own_rows, {first_row, first_tile});
+  for (std::int32_t row = thread; row < own_rows; row += kThreads) map.row_tokens[first_row + row] = first_row + row;
+}
+
+std::int32_t* take_i32(Arena& arena, std::int64_t count) {
+  return arena.take(DType::i32, {count}).as<std::int32_t>();
+}
+
 std::int64_t blocks_for(std::int64_t num_slots) {
   return (num_slots + kSlotsPerBlock - 1) / kSlotsPerBlock;
 }
@@ -214,16 +243,30 @@ std::int64_t blocks_for(std::int64_t num_slots) {
 }  // namespace
 
 TileMap take_tile_map(Arena& arena, std::int64_t num_slots, std::int64_t num_local_experts, std::int64_t tile_rows) {
-  const auto take = [&](std::int64_t count) { return arena.take(DType::i32, {count}).as<std::int32_t>(); };
   TileMap map;
   // Every expert may have one tile that is not full.
   const std::int64_t tiles = num_slots / tile_rows + std::min(num_slots, num_local_experts);
-  map.tiles = reinterpret_cast<TokenTile*>(take(tiles * 4));
-  map.num_tiles = take(1);
-  map.row_tokens = take(num_slots);
-  map.slot_rows = take(num_slots);
-  map.block_counts = take(blocks_for(num_slots) * num_local_experts);
+  map.tiles = reinterpret_cast<TokenTile*>(take_i32(arena, tiles * 4));
+  map.num_tiles = take_i32(arena, 1);
+  map.row_tokens = take_i32(arena, num_slots);
+  map.slot_rows = take_i32(arena, num_slots);
+  map.block_counts = take_i32(arena, blocks_for(num_slots) * num_local_experts);
   return map;
+}
+
+TileMap take_counted_map(Arena& arena, std::int64_t num_local_experts, std::int64_t max_rows, std::int64_t tile_rows) {
+  TileMap map;
+  const std::int64_t tiles = num_local_experts * ((max_rows + tile_rows - 1) / tile_rows);
+  map.tiles = reinterpret_cast<TokenTile*>(take_i32(arena, tiles * 4));
+  map.num_tiles = take_i32(arena, 1);
+  map.row_tokens = take_i32(arena, num_local_experts * max_rows);
+  return map;
+}
+
+void build_counted_map(const CountedRows& input, const TileMap& map, cudaStream_t stream) {
+  conclave::cuda::launch(
+      "tile_map_counted", tile_map_counted,
+      {.grid = {static_cast<unsigned>(input.num_local_experts)}, .block = {kThreads}, .stream = stream}, input, map);
 }
 
 void build_tile_map(const TileMapInput& input, const TileMap& map, cudaStream_t stream) {

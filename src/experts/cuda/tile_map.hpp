@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// In: topk_ids i32 [M, k]. Out, on the device and without a word to the host: where each slot's row lies when rows are
-// sorted by expert, which token each row is, and the list of token tiles (expert, first row, rows) that every grouped
-// product walks. Rows of one expert keep the order of their slots, so equal inputs give equal bits.
+// In: topk_ids i32 [M, k], or counts i32 [E] of rows that are sorted already. Out, on the device and without a word to
+// the host: where each slot's row lies when rows are sorted by expert, which token each row is, and the list of token
+// tiles (expert, first row, rows) that every grouped product walks. Rows of one expert keep the order of their slots,
+// so equal inputs give equal bits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -47,6 +48,14 @@ struct TileMap {
   std::int32_t* block_counts = nullptr;  ///< [blocks, experts]; only where slots are many
 };
 
+/// How an expert's rows are cut.
+struct TileHeights {
+  std::int32_t rows = 8;  ///< At most.
+  /// As high as each other: a full tile and one of few rows would stream the weights twice and take longer than two
+  /// halves. False: full ones and a rest, where a tile takes as long for 65 rows as for 128.
+  bool equal = true;
+};
+
 struct TileMapInput {
   const std::int32_t* topk_ids = nullptr;    ///< [num_slots]
   const std::int32_t* expert_map = nullptr;  ///< [num_experts] or null
@@ -54,15 +63,25 @@ struct TileMapInput {
   std::int32_t top_k = 1;
   std::int32_t num_experts = 0;        ///< Global ids are below this; others are empty slots.
   std::int32_t num_local_experts = 0;  ///< At most 1024.
-  std::int32_t tile_rows = 8;
-  /// Tiles of an expert are as high as each other: a full one and one of few rows would stream the weights twice and
-  /// take longer than two halves. False: full ones and a rest, where a tile takes as long for 65 rows as for 128.
-  bool equal_heights = true;
+  TileHeights heights;
 };
 
 /// Takes a map for `num_slots` slots and at most `num_local_experts` experts from the arena.
 TileMap take_tile_map(Arena& arena, std::int64_t num_slots, std::int64_t num_local_experts, std::int64_t tile_rows);
 
 void build_tile_map(const TileMapInput& input, const TileMap& map, cudaStream_t stream);
+
+/// The batched format, where rows need no sorting: expert e's are counts[e] rows from e * max_rows on.
+struct CountedRows {
+  const std::int32_t* counts = nullptr;  ///< [num_local_experts]; what is not in [0, max_rows] counts as the nearer end
+  std::int32_t num_local_experts = 0;    ///< At most 1024.
+  std::int32_t max_rows = 0;
+  TileHeights heights;
+};
+
+/// Takes a map for every expert with up to `max_rows` rows. There are no slots, and row_tokens is each row itself.
+TileMap take_counted_map(Arena& arena, std::int64_t num_local_experts, std::int64_t max_rows, std::int64_t tile_rows);
+
+void build_counted_map(const CountedRows& input, const TileMap& map, cudaStream_t stream);
 
 }  // namespace conclave::experts::cuda
