@@ -38,12 +38,25 @@ TEST_F(CudaGrouped, DeepRowsGoInPairsOfBlocks) {
     expect_close(kPart, problem({2, 1, 4096, 72}, DType::bf16, tokens), tokens, 2, "deep");
 }
 
+TEST_F(CudaGrouped, FullTilesHaveTokensAsRows) {
+  // 1100 rows for each expert, or all slots for one: pairs of blocks with full halves, with one that is not full, with
+  // one that has 64 rows or fewer, and with none; weights that are no multiple of 256 rows.
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const std::int64_t hot : {1, 2})
+      expect_close(kPart, problem({2, 2, 264, 136}, dtype, 1100), 1100, hot, "full");
+  Problem biased = problem({2, 2, 136, 72}, DType::bf16, 1200);
+  biased.moe.has_w13_bias = biased.moe.has_w2_bias = true;
+  expect_close(kPart, biased, 1200, 2, "biased");
+}
+
 TEST_F(CudaGrouped, EveryActivationAndBias) {
   expect_every_activation(kPart);
 }
 
 TEST_F(CudaGrouped, ARowsBitsDoNotDependOnTheBatch) {
   expect_batch_invariance(kPart);
+  // Two experts get so many rows that tokens become the other operand.
+  expect_batch_invariance(kPart, {2, 2, 264, 136});
 }
 
 TEST_F(CudaGrouped, AGraphReplaysWithOtherRoutingAndOtherWeights) {

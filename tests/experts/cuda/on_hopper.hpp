@@ -182,10 +182,10 @@ class OnHopper : public OnGpu {
   }
 
   /// From one token to many: other tiles, other neighbours, the same sums in the same order.
-  void expect_batch_invariance(const char* part) {
-    const Problem p = problem({6, 2, 264, 136}, DType::bf16, 1100);
+  void expect_batch_invariance(const char* part, const LayerSizes& sizes = {6, 2, 264, 136}) {
+    const Problem p = problem(sizes, DType::bf16, 1100);
     MoeLayer ours = layer(p, stream(), part);
-    const Call all = call(p, 1100, 6, 11);
+    const Call all = call(p, 1100, sizes.experts, 11);
     const Tensor whole = run_on_gpu(ours, all);
     for (const std::int64_t tokens : {1, 9, 40, 100, 250, 600}) {
       const auto first = [&](const Tensor& t) {
