@@ -103,9 +103,11 @@ Entry<Experts> experts_cuda_batched_sm90() {
   Entry<Experts> entry;
   entry.name = "experts/cuda_batched_sm90";
   entry.format = ActivationFormat::batched_experts;
-  entry.supports = experts::cuda::supports_grouped_sm90;
+  entry.supports = [](const Problem& problem) {
+    return experts::cuda::supports_grouped(problem, experts::cuda::kEngineSm90);
+  };
   entry.make = [name = entry.name](const PartContext& context) -> std::unique_ptr<Experts> {
-    return std::make_unique<experts::cuda::BatchedSm90>(name, context.problem);
+    return std::make_unique<experts::cuda::BatchedSm90>(name, context.problem, experts::cuda::kEngineSm90);
   };
   return entry;
 }

@@ -7,10 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/round_up.hpp"
-#include "cuda/tensor_map.hpp"
-#include "experts/cuda/grouped_gemm.hpp"
 #include "experts/cuda/pad_rows.hpp"
-#include "experts/cuda/predict.hpp"
 #include "experts/cuda/supports.hpp"
 #include "experts/weights_check.hpp"
 
@@ -26,11 +23,17 @@ bool is_common(const ActivationFn& fn) {
          fn.kind == Activation::swigluoai_uninterleave;
 }
 
+Epilogue epilogue_of(const ActivationFn& fn) {
+  if (is_common(fn)) return Epilogue::swiglu;
+  return fn.gated ? Epilogue::gated : Epilogue::plain;
+}
+
 }  // namespace
 
-GroupedExperts::GroupedExperts(std::string name, const Problem& problem)
+GroupedExperts::GroupedExperts(std::string name, const Problem& problem, const GroupedEngine& engine)
     : name_(std::move(name)),
       problem_(problem),
+      engine_(engine),
       activation_(make_activation(problem.moe.activation, problem.moe.activation_params)),
       hidden_(round_up(problem.moe.expert_width(), kAlignment)),
       inner_(round_up(problem.moe.intermediate_size, kAlignment)) {}
@@ -54,12 +57,13 @@ GemmProblem GroupedExperts::sizes() const {
 }
 
 GemmChoice GroupedExperts::choice_for(std::int64_t num_tokens) const {
-  return choose(sizes(), num_tokens);
+  return engine_.choose(sizes(), num_tokens);
 }
 
 double GroupedExperts::predicted_seconds(std::int64_t num_tokens) const {
+  if (engine_.predict == nullptr) return 0;
   const DeviceFacts& device = problem_.device;
-  return predict_seconds(sizes(),
+  return engine_.predict(sizes(),
                          {device.bytes_per_second, moe().dtype == DType::bf16 ? device.bf16_flops : device.f16_flops},
                          num_tokens);
 }
@@ -75,54 +79,46 @@ GroupedExperts::Tokens GroupedExperts::aligned(const void* rows, std::int64_t st
 
 void GroupedExperts::products(const Products& p, const DeviceWeights& weights, const GemmChoice& choice,
                               Stream stream) const {
-  const auto queue = static_cast<cudaStream_t>(stream.native);
-  const GemmTile tile = choice.tile;
-  const int blocks = problem_.device.num_threads;
-  const auto map_of = [&](const void* rows, std::int64_t columns) {
-    return conclave::cuda::tensor_map_2d(rows, moe().dtype, p.rows, columns, columns, tile.tokens);
-  };
-  const auto weights_map = [&](const void* matrix, std::int64_t rows, std::int64_t columns, const GemmTile& of) {
-    return conclave::cuda::tensor_map_3d(matrix, moe().dtype, weights.num_local_experts(), rows, columns, columns,
-                                         of.box_rows());
-  };
-  GroupedGemm work;
+  GroupedProduct product;
+  product.num_experts = weights.num_local_experts();
+  product.num_rows = p.rows;
+  product.dtype = moe().dtype;
+  product.num_multiprocessors = problem_.device.num_threads;
+  product.stream = static_cast<cudaStream_t>(stream.native);
+  GroupedGemm& work = product.work;
   work.tiles = p.map.tiles;
   work.num_tiles = p.map.num_tiles;
+
+  product.weights = weights.w13();
+  product.epilogue = epilogue_of(activation_);
   work.weight_rows = static_cast<std::int32_t>(weights.w13_rows());
   work.depth = static_cast<std::int32_t>(hidden_);
-  if (p.sorted == nullptr) {
-    work.tokens = p.tokens.rows;
-    work.token_stride = p.tokens.stride;
-    work.row_tokens = p.map.row_tokens;
-  }
+  work.tokens = p.sorted == nullptr ? p.tokens.rows : p.sorted;
+  work.token_stride = p.sorted == nullptr ? p.tokens.stride : hidden_;
+  work.row_tokens = p.sorted == nullptr ? p.map.row_tokens : nullptr;
   work.out = p.inner;
   work.out_stride = inner_;
   work.bias = weights.w13_bias();
   work.activation = activation_;
-  const CUtensorMap inner = map_of(p.inner, inner_);
-  const CUtensorMap sorted = p.sorted == nullptr ? inner : map_of(p.sorted, hidden_);
-  const Epilogue after = is_common(activation_) ? Epilogue::swiglu
-                         : activation_.gated    ? Epilogue::gated
-                                                : Epilogue::plain;
-  grouped_gemm(weights_map(weights.w13(), weights.w13_rows(), hidden_, tile), sorted, work, tile, after, moe().dtype,
-               blocks, queue);
+  engine_.multiply(product, choice.tile);
+
+  product.weights = weights.w2();
+  product.epilogue = Epilogue::linear;
   work.weight_rows = static_cast<std::int32_t>(hidden_);
   work.depth = static_cast<std::int32_t>(inner_);
-  work.tokens = nullptr;
+  work.tokens = p.inner;
+  work.token_stride = inner_;
   work.row_tokens = nullptr;
   work.out = p.out;
   work.out_stride = hidden_;
   work.bias = weights.w2_bias();
-  grouped_gemm(weights_map(weights.w2(), hidden_, inner_, choice.second), inner, work, choice.second, Epilogue::linear,
-               moe().dtype, blocks, queue);
+  engine_.multiply(product, choice.second);
 }
 
-Support supports_grouped_sm90(const Problem& problem) {
+Support supports_grouped(const Problem& problem, const GroupedEngine& engine) {
   const MoeConfig& c = problem.moe;
   if (const Support base = supports_unquantized_on_cuda(problem); !base) return base;
-  if (problem.device.compute_capability != 90)
-    return Support::no(fmt::format("compute capability {}.{}, it uses instructions of 9.0 alone",
-                                   problem.device.compute_capability / 10, problem.device.compute_capability % 10));
+  if (const Support gpu = engine.supports(problem); !gpu) return gpu;
   if (c.dtype != DType::bf16 && c.dtype != DType::f16)
     return Support::no(fmt::format("dtype {}, it takes bf16 or f16", name_of(c.dtype)));
   if (c.weight_dtype != c.dtype)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// What every part built on the grouped product of Hopper has in common: which problems it takes, padded sizes, packed
-// weights, and the two products over the rows of a tile map. In: rows and a map. Out: rows after GEMM2, unweighted.
+// What every part built on a grouped product has in common: which problems it takes, padded sizes, packed weights, and
+// the two products over the rows of a tile map. In: rows and a map. Out: rows after GEMM2, unweighted.
 #pragma once
 
 #include <memory>
@@ -11,16 +11,16 @@
 #include "conclave/experts.hpp"
 #include "conclave/support.hpp"
 #include "experts/activation.hpp"
-#include "experts/cuda/choose.hpp"
 #include "experts/cuda/device_weights.hpp"
+#include "experts/cuda/engine.hpp"
 #include "experts/cuda/tile_map.hpp"
 
 namespace conclave::experts::cuda {
 
-/// One GPU of compute capability 9.0, bf16 or f16 throughout, at most 1024 experts.
-Support supports_grouped_sm90(const Problem& problem);
+/// A GPU that the engine knows, bf16 or f16 throughout, at most 1024 experts.
+Support supports_grouped(const Problem& problem, const GroupedEngine& engine);
 
-/// The narrowest tile: what a tile map must have room for, whatever tile a token count gets.
+/// The narrowest tile of any engine: what a tile map must have room for, whatever tile a token count gets.
 inline constexpr std::int64_t kFewestTileRows = 8;
 
 /// How the tile map must cut rows for these tiles.
@@ -30,7 +30,8 @@ inline TileHeights heights_of(const GemmChoice& choice) {
 
 class GroupedExperts : public ModularExperts {
  public:
-  GroupedExperts(std::string name, const Problem& problem);
+  /// `engine` outlives the part.
+  GroupedExperts(std::string name, const Problem& problem, const GroupedEngine& engine);
 
   const std::string& name() const noexcept override { return name_; }
   bool supports_expert_map() const noexcept override { return true; }
@@ -58,7 +59,7 @@ class GroupedExperts : public ModularExperts {
   /// Of rows that are still to be weighted: f16 cannot hold every such sum.
   DType row_dtype() const noexcept { return moe().dtype == DType::f16 ? DType::f32 : moe().dtype; }
   GemmChoice choice_for(std::int64_t num_tokens) const;
-  /// Of a layer whose rows are summed; 0 where the device's ceilings are not known.
+  /// Of a layer whose rows are summed; 0 where the device's ceilings, or the engine's share of them, are not known.
   double predicted_seconds(std::int64_t num_tokens) const;
 
   /// `count` rows at `rows`, or, where they are not laid out as the products want them, their copy in `padded`
@@ -71,6 +72,7 @@ class GroupedExperts : public ModularExperts {
 
   std::string name_;
   Problem problem_;
+  const GroupedEngine& engine_;
   ActivationFn activation_;
   std::int64_t hidden_, inner_;
 };

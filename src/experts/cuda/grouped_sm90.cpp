@@ -1,75 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// In: hidden states [M, H] bf16 or f16 on a Hopper GPU, ids and weights [M, k]. Out: [M, H], weighted and reduced.
-// Four launches, five where rows are sorted first: tile map, GEMM1 with the activation, GEMM2, weighted sum. None waits
-// for the host, so that the whole can be captured in a graph.
+// The standard format on Hopper, weighted and reduced: summed_experts.hpp.
 #include "conclave/registry.hpp"
-#include "cuda/current_device.hpp"
-#include "experts/cuda/check_input.hpp"
-#include "experts/cuda/gather_sum.hpp"
-#include "experts/cuda/sorted_experts.hpp"
-#include "experts/weights_check.hpp"
-
-namespace conclave::experts::cuda {
-namespace {
-
-class GroupedSm90 final : public SortedExperts {
- public:
-  using SortedExperts::SortedExperts;
-
-  ExpertOutputKind output_kind() const noexcept override { return ExpertOutputKind::reduced; }
-  WeightAndReduceKind finalize_weight_and_reduce() const noexcept override { return WeightAndReduceKind::no_op; }
-
-  ExpertsBuffers take_buffers(Arena& arena, std::int64_t num_tokens) const override {
-    const std::int64_t slots = slots_of(num_tokens);
-    ExpertsBuffers buffers;
-    buffers.workspace13 = arena.take(row_dtype(), {slots, hidden()});
-    buffers.workspace2 = arena.take(moe().dtype, {slots, inner()});
-    buffers.output = arena.take(moe().dtype, {num_tokens, moe().expert_width()});
-    Arena measure = Arena::measuring();
-    take_scratch(measure, num_tokens);
-    buffers.scratch = arena.take(DType::u8, {measure.used()});
-    return buffers;
-  }
-
-  Forecast forecast(std::int64_t num_tokens) const override {
-    if (num_tokens == 0) return {};
-    // Tile map, two products, weighted sum; and a copy of the rows where they are padded or sorted.
-    const int copies = (moe().expert_width() != hidden() ? 1 : 0) + (choice_for(num_tokens).sorts_rows ? 1 : 0);
-    return {tile_map_launches(slots_of(num_tokens)) + 3 + copies, predicted_seconds(num_tokens)};
-  }
-
-  void apply(const ExpertsInput& input, const PackedWeights& packed, const ExpertsBuffers& buffers,
-             Stream stream) const override {
-    const auto& weights = packed_as<const DeviceWeights>(packed, name());
-    check_input(name(), problem(), input, buffers, stream);
-    const std::int64_t num_tokens = input.hidden_states.size(0);
-    if (num_tokens == 0) return;
-    const conclave::cuda::CurrentDevice current(stream.device);
-    Arena arena({buffers.scratch.as<std::byte>(), static_cast<std::size_t>(buffers.scratch.bytes())}, stream.device);
-    const Scratch scratch = take_scratch(arena, num_tokens);
-    sorted_products(input, weights, scratch, buffers.workspace2, buffers.workspace13, stream);
-    gather_sum({buffers.workspace13.data, hidden(), scratch.map.slot_rows,
-                input.router_weight_applied ? nullptr : input.topk_weights.as<float>(), buffers.output.data,
-                num_tokens > 1 ? buffers.output.stride(0) : moe().expert_width(), static_cast<std::int32_t>(num_tokens),
-                static_cast<std::int32_t>(moe().num_slots()), static_cast<std::int32_t>(moe().expert_width())},
-               moe().dtype, static_cast<cudaStream_t>(stream.native));
-  }
-};
-
-}  // namespace
-}  // namespace conclave::experts::cuda
+#include "experts/cuda/grouped_experts.hpp"
+#include "experts/cuda/summed_experts.hpp"
 
 namespace conclave::parts {
 
 Entry<Experts> experts_cuda_grouped_sm90();
 Entry<Experts> experts_cuda_grouped_sm90() {
+  using namespace experts::cuda;
   Entry<Experts> entry;
   entry.name = "experts/cuda_grouped_sm90";
-  entry.supports = experts::cuda::supports_grouped_sm90;
-  entry.make = [name = entry.name](const PartContext& context) -> std::unique_ptr<Experts> {
-    return std::make_unique<experts::cuda::GroupedSm90>(name, context.problem);
+  entry.supports = [](const Problem& problem) { return supports_grouped(problem, kEngineSm90); };
+  entry.make = [name = entry.name](const PartContext& context) {
+    return make_summed_experts(name, context.problem, kEngineSm90);
   };
   return entry;
 }

@@ -80,7 +80,7 @@ Support supports_dense_rows(const Problem& problem) {
 }
 
 Support supports_unfinalized(const Problem& problem) {
-  return first_refusal(supports_grouped_sm90(problem), supports_dense_rows(problem));
+  return first_refusal(supports_grouped(problem, kEngineSm90), supports_dense_rows(problem));
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ Entry<Experts> experts_cuda_unfinalized_sm90() {
   entry.defers_finalize = true;
   entry.supports = experts::cuda::supports_unfinalized;
   entry.make = [name = entry.name](const PartContext& context) -> std::unique_ptr<Experts> {
-    return std::make_unique<experts::cuda::UnfinalizedSm90>(name, context.problem);
+    return std::make_unique<experts::cuda::UnfinalizedSm90>(name, context.problem, experts::cuda::kEngineSm90);
   };
   return entry;
 }
