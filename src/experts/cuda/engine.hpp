@@ -25,5 +25,6 @@ struct GroupedEngine {
 };
 
 extern constinit const GroupedEngine kEngineSm90;  ///< Hopper: grouped_gemm.hpp.
+extern constinit const GroupedEngine kEngineSm80;  ///< Ampere and later: mma_gemm.hpp.
 
 }  // namespace conclave::experts::cuda

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "conclave/experts.hpp"
-#include "experts/cuda/on_hopper.hpp"
+#include "experts/cuda/gpu_layers.hpp"
 
 namespace conclave {
 namespace {

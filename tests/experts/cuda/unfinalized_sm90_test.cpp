@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "conclave/tail.hpp"
-#include "experts/cuda/on_hopper.hpp"
+#include "experts/cuda/gpu_layers.hpp"
 
 namespace conclave {
 namespace {

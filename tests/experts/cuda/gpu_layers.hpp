@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// Layers of one part on a Hopper GPU beside the plain part on the CPU: the same weights, ids and router weights.
+// Layers of one part on a GPU beside the plain part on the CPU: the same weights, ids and router weights.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,14 +23,12 @@ struct LayerSizes {
   std::int64_t experts, top_k, hidden, inner;
 };
 
-class OnHopper : public OnGpu {
+class GpuLayers : public OnGpu {
  protected:
   void SetUp() override {
     OnGpu::SetUp();
     if (IsSkipped()) return;
     facts_ = cuda_facts(0);
-    if (facts_.compute_capability != 90)
-      GTEST_SKIP() << "compute capability " << facts_.compute_capability << ", these parts need 90";
   }
 
   Problem problem(const LayerSizes& s, DType dtype, std::int64_t max_tokens) const {
@@ -202,6 +200,16 @@ class OnHopper : public OnGpu {
 
   DeviceFacts facts_;
   std::unique_ptr<Executor> executor_ = make_executor(2);
+};
+
+class OnHopper : public GpuLayers {
+ protected:
+  void SetUp() override {
+    GpuLayers::SetUp();
+    if (IsSkipped()) return;
+    if (facts_.compute_capability != 90)
+      GTEST_SKIP() << "compute capability " << facts_.compute_capability << ", these parts need 90";
+  }
 };
 
 }  // namespace conclave::test

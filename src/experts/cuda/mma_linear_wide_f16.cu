@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: Copyright the Conclave authors
+//
+// GEMM2, 128 tokens a tile, on the tensor cores of Ampere, in f16.
+#include "experts/cuda/mma_gemm.cuh"
+
+namespace conclave::experts::cuda {
+
+bool mma_linear_wide_f16(const GroupedProduct& product, GemmTile tile) {
+  return start_mma_wide<Epilogue::linear, __half>(product, tile);
+}
+
+}  // namespace conclave::experts::cuda
