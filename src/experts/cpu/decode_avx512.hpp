@@ -11,7 +11,10 @@ namespace {
 
 struct DecodeAvx512 : Avx512 {
   static constexpr float kE2m1Factor = 1.0f;
-  static constexpr float kE4m3Factor = 1.0f / 256;  ///< As in decode_avx2.hpp.
+  /// An e4m3 is the upper byte of an f16 but for the width and bias of the exponent: a 0 in front of its four bits
+  /// makes it one, subnormals included. NaN would be 480: packing refuses it.
+  static constexpr float kE4m3Factor = 1.0f / 256;
+  static constexpr float kE4m3ScaleFactor = kE4m3Factor;
 
   static void decode_i8(const std::uint8_t* p, Vec (&w)[2]) {
     for (int v = 0; v < 2; ++v) w[v] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load(p + 16 * v)));
@@ -37,6 +40,7 @@ struct DecodeAvx512 : Avx512 {
   }
 
   using Avx512::load;
+  static void decode_e4m3_scales(const std::uint8_t* p, Vec (&w)[2]) { decode_e4m3(p, w); }
   static void decode_e8m0(const std::uint8_t* p, Vec (&w)[2]) {
     for (int v = 0; v < 2; ++v) {
       const __m512i code = _mm512_cvtepu8_epi32(load(p + 16 * v));

@@ -84,15 +84,17 @@ struct CombineTask {
 /// Panels of codes that are decoded in registers. k is cut into groups, and a group into parts of `scale_group` values:
 ///   [f32 global scale of each column]                     where the format has one
 ///   scale_group by scale_group: [scale of each column] [zero point of each column, u8, where there are some]
-///     then codes: a byte of each column for each k, or for each pair of k, the even one in the low half
+///     then codes: a byte of each column for each k, or for each pair of k, the even one in the low half;
+///     in quads, for every eight k: [column][4] bytes, with k + i in the low half of byte i and k + 4 + i in the other
 /// Scales are f32, e8m0 or e4m3 as in the checkpoint: where groups are small, widening them would be a fifth of all
-/// bytes. A weight becomes code * scale in f32 and is never rounded otherwise.
+/// bytes. A weight is code * scale and is never rounded otherwise.
 struct ScaledFormat {
   std::span<const QuantKey> keys;  ///< What is packed into it: keys of coarser groups repeat their scales.
   int bits;
   std::int64_t group, scale_group;
   DType scale;
   bool has_global_scale, has_zero_points;
+  bool quads;
 
   constexpr std::int64_t part_bytes(std::int64_t columns) const noexcept {
     const std::int64_t scale_bytes = scale == DType::f32 ? 4 : 1;

@@ -5,6 +5,7 @@
 #include "experts/cpu/pack_scaled.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -29,6 +30,10 @@ std::uint8_t* put_columns(std::uint8_t* to, std::int64_t num_columns, Value&& va
     std::memcpy(to + j * static_cast<std::int64_t>(sizeof(T)), &x, sizeof(T));
   }
   return to + num_columns * static_cast<std::int64_t>(sizeof(T));
+}
+
+std::uint8_t two_nibbles(std::uint8_t low, std::uint8_t high) {
+  return static_cast<std::uint8_t>(low | high << 4);
 }
 
 /// Index of the first e4m3 NaN among `count` codes; -1: none.
@@ -57,8 +62,8 @@ void check_matrix_codes(const char* name, const ConstTensorView& w, Executor& ex
        find_nan(bytes_at(w.at(expert), row), w.size(2)));
 }
 
-/// e4m3 codes are decoded as 2^-8 of their value, and the scales make up for it.
-constexpr float kScaleLimit = 0x1p119f;
+/// e4m3 codes are decoded as 2^-120 of their value (decode_avx2.hpp), and the scales make up for it.
+constexpr float kScaleLimit = 0x1p8f;
 
 void check_scale_size(const char* name, DType dtype, const ConstTensorView& scales) {
   if (scales.rank > 1) {
@@ -69,7 +74,7 @@ void check_scale_size(const char* name, DType dtype, const ConstTensorView& scal
     const std::int64_t at = i * scales.stride(0);
     const float scale =
         dtype == DType::f32 ? scales.as<float>()[at] : quant::e8m0_to_f32(scales.as<std::uint8_t>()[at]);
-    require(scale < kScaleLimit, "{}: given a scale of {}, expected less than 2^119", name, scale);
+    require(scale < kScaleLimit, "{}: given a scale of {}, expected less than 2^8", name, scale);
   }
 }
 
@@ -130,7 +135,7 @@ void pack_scaled_panel(const SourceMatrix& source, const ScaledSource& codes, st
   const std::int64_t num_columns = source.engine->panel_columns;
   const std::int64_t k_end = codes.columns();
   const auto row = [&](std::int64_t j) { return source.row(p, j); };
-  const std::int64_t depth = f.bits == 4 ? 2 : 1;
+  const std::int64_t step = f.quads ? 8 : f.bits == 4 ? 2 : 1;
   for (std::int64_t k0 = 0; k0 < k; k0 += f.scale_group) {
     if (f.has_global_scale && k0 % f.group == 0)
       panel = put_columns<float>(panel, num_columns,
@@ -149,13 +154,21 @@ void pack_scaled_panel(const SourceMatrix& source, const ScaledSource& codes, st
       return exists(j) && f.has_zero_points ? codes.zero_point(row(j), k0) : std::uint8_t{0};
     };
     if (f.has_zero_points) panel = put_columns<std::uint8_t>(panel, num_columns, zero_point);
-    for (std::int64_t i = k0; i < k0 + f.scale_group; i += depth)
-      panel = put_columns<std::uint8_t>(panel, num_columns, [&](std::int64_t j) {
-        const auto value = [&](std::int64_t at) {
-          return row(j) >= 0 && at < k_end ? codes.code(row(j), at) : zero_point(j);
-        };
-        return static_cast<std::uint8_t>(depth == 1 ? value(i) : value(i) | value(i + 1) << 4);
-      });
+    const auto value = [&](std::int64_t j, std::int64_t at) {
+      return row(j) >= 0 && at < k_end ? codes.code(row(j), at) : zero_point(j);
+    };
+    for (std::int64_t i = k0; i < k0 + f.scale_group; i += step) {
+      if (f.quads) {
+        panel = put_columns<std::array<std::uint8_t, 4>>(panel, num_columns, [&](std::int64_t j) {
+          const auto byte = [&](std::int64_t at) { return two_nibbles(value(j, at), value(j, at + 4)); };
+          return std::array{byte(i), byte(i + 1), byte(i + 2), byte(i + 3)};
+        });
+      } else {
+        panel = put_columns<std::uint8_t>(panel, num_columns, [&](std::int64_t j) {
+          return step == 1 ? value(j, i) : two_nibbles(value(j, i), value(j, i + 1));
+        });
+      }
+    }
   }
 }
 

@@ -126,6 +126,12 @@ struct ProductLoop {
     return static_cast<const char*>(task.next);
   }
 
+  /// Of a block; an array needs one.
+  static constexpr std::int64_t decoded_floats() {
+    if constexpr (kDecodes) return Kernel::decoded_floats(Part::kBlock);
+    return 1;
+  }
+
   std::int64_t depth(std::int64_t k) const { return task.k - k < Part::kBlock ? task.k - k : Part::kBlock; }
 
   /// Block `k` of panel `p` times every tile.
@@ -160,7 +166,7 @@ struct ProductLoop {
   template <class Finish>
   void blocked(const Finish& finish) const {
     alignas(64) float sums[Part::kSumTiles * kTileSums];
-    alignas(64) float decoded[kDecodes ? Part::kBlock * kPanel : 1];
+    alignas(64) float decoded[decoded_floats()];
     BlockTile block[Part::kBlockTiles];
     const std::int64_t num_tiles = task.tile_end - task.tile_begin;
     for (std::int64_t t = 0; t < num_tiles; ++t) block[t] = block_tile(task.tile_begin + t, num_tiles);

@@ -36,6 +36,7 @@ struct F32Panel : Simd {
 ///   kPairs                       codes of two k share a byte
 ///   decode(codes, zero_points, w)    one byte of each column -> w[k of the byte][vector], not scaled
 ///   load_scales(from, global, to)    scales of the columns as f32
+///   scaled(w, scale)                 their product
 template <class Element>
 struct ScaledKernel {
   using Input = float;
@@ -80,10 +81,12 @@ struct ScaledKernel {
       for (int j = 0; j < Panels * kVectors; ++j)
         sum[r][j] = accumulate ? Element::load(address(c, r, j, Rows)) : Element::set(0.0f);
     }
+    const Weight* end = b + panel_stride;
     for (std::int64_t group = 0; group < k; group += kFormat.group, b += kGroupBytes) {
       const Weight* part = b + (kFormat.has_global_scale ? kPanel * 4 : 0);
       for (std::int64_t i = 0; i < kFormat.group; i += kFormat.scale_group, part += kFormat.part_bytes(kPanel)) {
-        run_part<Rows, Panels, Stream>(a, b, part, panel_stride, sum, ahead);
+        run_part<Rows, Panels, Stream>(a, b, part, stream_ahead<Panels>(part, end, panel_stride), panel_stride, sum,
+                                       ahead);
         a += kFormat.scale_group * Rows;
       }
     }
@@ -96,6 +99,9 @@ struct ScaledKernel {
 
   /// Of several row tiles each reads the same block: it is decoded once, and they multiply what this kernel would have.
   using DecodedKernel = VectorKernel<F32Panel<Element>>;
+  static constexpr std::int64_t decoded_floats(std::int64_t k) {
+    return k * kPanel;
+  }
 
   /// to[k][column] = code * scale, for `k` values from the start of a group.
   static void decode_block(const Weight* b, std::int64_t k, float* to) {
@@ -110,8 +116,8 @@ struct ScaledKernel {
           Element::decode(codes, part + kScaleBytes, w);
 #pragma GCC unroll 2
           for (int d = 0; d < kDepth; ++d, to += kPanel) {
-            Element::store(to, w[d][0] * Element::load(scales));
-            Element::store(to + kLanes, w[d][1] * Element::load(scales + kLanes));
+            Element::store(to, Element::scaled(w[d][0], Element::load(scales)));
+            Element::store(to + kLanes, Element::scaled(w[d][1], Element::load(scales + kLanes)));
           }
         }
       }
@@ -126,17 +132,17 @@ struct ScaledKernel {
     return c + (column / kVectors * rows + row) * kPanel + column % kVectors * kLanes;
   }
 
-  [[gnu::always_inline]] static void fetch_stream(const Weight* codes) {
+  [[gnu::always_inline]] static void fetch_stream(const Weight* codes, std::int64_t distance) {
 #pragma GCC unroll 2
     for (std::int64_t byte = 0; byte < kStepBytes; byte += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(codes) + kPrefetchBytes + byte, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(codes) + distance + byte, _MM_HINT_T0);
   }
 
   /// The values of k that share their scales.
   template <int Rows, int Panels, bool Stream>
   [[gnu::always_inline]] static void run_part(const Input* a, const Weight* group, const Weight* part,
-                                              std::int64_t panel_stride, Vec (&sum)[Rows][Panels * kVectors],
-                                              Ahead& ahead) {
+                                              std::int64_t distance, std::int64_t panel_stride,
+                                              Vec (&sum)[Rows][Panels * kVectors], Ahead& ahead) {
     alignas(64) float scales[Panels * kPanel];
 #pragma GCC unroll 4
     for (int p = 0; p < Panels; ++p)
@@ -146,7 +152,7 @@ struct ScaledKernel {
     for (std::int64_t i = 0; i < kFormat.scale_group; i += kWeightGroup) {
       if constexpr (Stream) {
 #pragma GCC unroll 4
-        for (int p = 0; p < Panels; ++p) fetch_stream(codes + p * panel_stride);
+        for (int p = 0; p < Panels; ++p) fetch_stream(codes + p * panel_stride, distance);
       } else {
         _mm_prefetch(ahead.weights, _MM_HINT_T1);
         ahead.weights += ahead.weight_step;
@@ -170,8 +176,8 @@ struct ScaledKernel {
                                                   int panel, Vec (&sum)[Rows][Panels * kVectors]) {
 #pragma GCC unroll 2
     for (int d = 0; d < kDepth; ++d) {
-      const Vec w0 = w[d][0] * Element::load(scales);
-      const Vec w1 = w[d][1] * Element::load(scales + kLanes);
+      const Vec w0 = Element::scaled(w[d][0], Element::load(scales));
+      const Vec w1 = Element::scaled(w[d][1], Element::load(scales + kLanes));
 #pragma GCC unroll 16
       for (int r = 0; r < Rows; ++r) {
         const Vec in = Element::broadcast(a + d * Rows + r);

@@ -12,10 +12,10 @@
 namespace conclave::experts::grouped {
 namespace {
 
-template <class Element>
+template <class Element, class KernelOfElement>
 struct ScaledPart : Element {
   using Simd = Element;
-  using Kernel = ScaledKernel<Element>;
+  using Kernel = KernelOfElement;
   static constexpr std::int64_t kRowTile = Kernel::kRowTile;
   static constexpr std::int64_t kRowQuantum = 1;
   static constexpr std::int64_t kStep = Kernel::kWeightGroup;
@@ -33,9 +33,9 @@ void pack_rows_of_any_type(const PackRowsTask& task) {
   with_source<Part>(task.dtype, [&]<class Sourced>() { RowOps<Sourced>::pack_rows(task); });
 }
 
-template <class Element>
+template <class Element, class KernelOfElement = ScaledKernel<Element>>
 constexpr Engine make_scaled_engine(CodesLabel label) {
-  using Part = ScaledPart<Element>;
+  using Part = ScaledPart<Element, KernelOfElement>;
   using Kernel = typename Part::Kernel;
   return Engine{
       .name = label.name,

@@ -16,6 +16,14 @@ namespace {
 /// How far ahead of the loop a stream of weights is fetched: DRAM's latency times what one core can have under way.
 inline constexpr std::int64_t kPrefetchBytes = 2048;
 
+/// From `at` to what is read kPrefetchBytes later, in bytes, for `Panels` panels that are read side by side: behind the
+/// end of the first comes the second, which is being read already, so that its successor is the panel after the last.
+template <int Panels>
+[[gnu::always_inline]] inline std::int64_t stream_ahead(const void* at, const void* end, std::int64_t panel_bytes) {
+  const bool in_panel = static_cast<const char*>(end) - static_cast<const char*>(at) > kPrefetchBytes;
+  return kPrefetchBytes + (in_panel ? 0 : (Panels - 1) * panel_bytes);
+}
+
 /// Memory to be fetched into L2 while something else is multiplied, a little in each step: a burst would fill the
 /// core's miss buffers and keep its own loads waiting. Steps are bytes for each step of the loop (one weight group).
 struct Ahead {
