@@ -75,6 +75,7 @@ done
 conclave=$build/bin/conclave
 check "info" "$conclave" info --device cuda
 check "replay tests/cases" "$conclave" replay tests/cases/*.safetensors --device cuda
+check "verify" "$conclave" verify --device cuda
 check "check data/tiny-moe" "$conclave" check data/tiny-moe --expected data/tiny-moe/io.safetensors --device cuda \
   --dtype bf16,f16
 for model in tests/data/families/*/; do

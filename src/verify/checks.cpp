@@ -116,6 +116,7 @@ Outcome zero_tokens(const Subject& s) {
 }
 
 Outcome thread_count(const Subject& s) {
+  if (s.stream.device.type != DeviceType::cpu) return Outcome::skip();
   const RunResult one = s.combination.run(s.data, all_rows(s), s.one_thread);
   const RunResult two = s.combination.run(s.data, all_rows(s), s.two_threads);
   const Outcome outcome = same_bits(one.output, s.first.output, "with one thread");

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "verify/element.hpp"
+#include "verify/places.hpp"
 
 namespace conclave::verify_detail {
 namespace {
@@ -67,28 +68,37 @@ RunResult Combination::run(const ProblemData& data, Rows rows, Stream stream) {
 }
 
 RunResult Combination::run(const ProblemData& data, Rows rows, const PackedWeights& weights, Stream stream) {
+  Places places(stream);
   KernelInput input;
-  input.hidden_states = data.hidden_states.view.narrow(0, rows.first, rows.count);
+  input.hidden_states = places.put(ConstTensorView(data.hidden_states.view.narrow(0, rows.first, rows.count)));
   if (kernel_->is_monolithic()) {
     input.router = data.router_input(rows.first, rows.count);
+    places.put(*input.router);
   } else {
-    input.routing = Routing{data.topk_ids.view.narrow(0, rows.first, rows.count),
-                            data.topk_weights.view.narrow(0, rows.first, rows.count)};
+    input.routing = Routing{places.put(data.topk_ids.view.narrow(0, rows.first, rows.count)),
+                            places.put(data.topk_weights.view.narrow(0, rows.first, rows.count))};
   }
   if (kernel_->supports_expert_map()) input.expert_map = data.map_view();
+  places.put(input.expert_map);
 
   Arena measure = Arena::measuring(stream.device);
   kernel_->plan_scratch(measure, rows.count);
   const std::int64_t bytes = measure.peak();
-  const Tensor workspace(DType::u8, {bytes + kGuardBytes});
-  poison(workspace);
+  const Tensor workspace = poisoned(DType::u8, {bytes + kGuardBytes}, stream);
   Arena arena({workspace.as<std::byte>(), static_cast<std::size_t>(bytes)}, stream.device);
 
   const MoeConfig& moe = data.problem.moe;
   GuardedOutput output(moe.dtype, rows.count, moe.hidden_size, data.strided ? kOutputPadding : 0);
-  kernel_->run(input, weights, output.view, arena, stream);
+  const TensorView all = places.put(output.slab.memory.view());
+  TensorView there = output.view;
+  there.device = all.device;
+  there.data = all.as<std::byte>() + (output.view.as<std::byte>() - output.slab.memory.as<std::byte>());
+  kernel_->run(input, weights, there, arena, stream);
+  places.take_back(output.slab.memory);
   RunResult result = output.take();
-  result.guards_intact = result.guards_intact && is_poison(workspace.as<std::byte>() + bytes, kGuardBytes);
+  const Tensor behind = bytes_on_host(workspace, bytes, kGuardBytes, stream);
+  result.guards_intact = result.guards_intact && is_poison(behind.as<std::byte>(), kGuardBytes);
+  result.inputs_intact = places.unchanged();
   return result;
 }
 

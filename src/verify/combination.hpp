@@ -16,6 +16,7 @@ namespace conclave::verify_detail {
 struct RunResult {
   Tensor output;              ///< [count, H], contiguous
   bool guards_intact = true;  ///< Nothing was written beside the output or behind the workspace.
+  bool inputs_intact = true;  ///< On a GPU: no copy of an input was changed.
 };
 
 /// Rows [first, first + count) of a problem.

@@ -161,7 +161,12 @@ constexpr Flip kFlips[] = {
      Must::refuse},
     {"parallel all2all", rich_layer,
      [](Problem& p) { p.parallel = make_parallel(1, 0, 1, 0, 2, 0, 1, true, All2All::low_latency); }, Must::refuse},
-    {"device", rich_layer, [](Problem& p) { p.device.device.type = DeviceType::cuda; }, Must::refuse},
+    {"device", rich_layer,
+     [](Problem& p) {
+       DeviceType& type = p.device.device.type;
+       type = type == DeviceType::cpu ? DeviceType::cuda : DeviceType::cpu;
+     },
+     Must::refuse},
 };
 
 /// The result, or nothing where somebody refuses.

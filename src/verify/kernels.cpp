@@ -147,7 +147,7 @@ class KernelSection {
       s_.reporter.add(part, data.label, "run", built);
       return false;
     }
-    const bool changed = hash_of_inputs(data) != before;
+    const bool changed = hash_of_inputs(data) != before || !first.inputs_intact;
     const Subject subject{
         data,          task.expected(experts.monolithic), *combination, first, changed, s_.stream, s_.one_thread,
         s_.two_threads};

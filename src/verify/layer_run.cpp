@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "verify/element.hpp"
+#include "verify/places.hpp"
 
 namespace conclave::verify_detail {
 
@@ -24,11 +25,17 @@ Tensor run_layer(const Registry& registry, const std::string& experts, const Lay
   Tensor output(data.problem.moe.dtype, {hidden.size(0), data.problem.moe.hidden_size});
   poison(output);
   LayerInput input = data.input();
-  if (data.problem.moe.in_place) {
-    output = clone(hidden);
-    input.hidden_states = output;
-  }
-  layer.run(input, output.view(), workspace, stream);
+  if (data.problem.moe.in_place) output = clone(hidden);
+  Places places(stream);
+  const TensorView there = places.put(output.view());
+  if (data.problem.moe.in_place)
+    input.hidden_states = there;
+  else
+    input.hidden_states = places.put(input.hidden_states);
+  places.put(input.router_logits);
+  places.put(input.token_ids);
+  layer.run(input, there, workspace, stream);
+  places.take_back(output);
   return output;
 }
 

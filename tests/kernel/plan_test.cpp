@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "conclave/device.hpp"
 #include "kernel/problems.hpp"
 
 namespace conclave {
@@ -23,6 +24,23 @@ TEST(Plan, NamesEveryCandidateOfEveryStage) {
   for (const auto& entry : registry.routers.entries()) EXPECT_THAT(report, HasSubstr(entry.name));
   for (const Candidate& c : p.experts.candidates)
     EXPECT_TRUE(c.name == p.experts.chosen || !c.reason.empty()) << c.name;
+}
+
+/// The parts of a GPU are planned and measured on machines that have none.
+TEST(Plan, PairsThePartsOfAGpuByWhatTravelsBetweenThem) {
+  if (!has_cuda_back_end()) GTEST_SKIP() << "this build has no CUDA back end";
+  Problem p = test::small_problem(DType::bf16);
+  p.device = DeviceFacts{.device = {DeviceType::cuda, 0}, .name = "a Hopper GPU", .num_threads = 132};
+  p.device.compute_capability = 90;
+  const Registry registry = builtin_registry();
+  const auto with = [&](const char* experts) { return plan(p, registry, {.experts = experts}); };
+  EXPECT_EQ(plan(p, registry).experts.chosen, "experts/cuda_grouped_sm90");
+  EXPECT_EQ(with("experts/cuda_batched_sm90").prepare_finalize.chosen, "dispatch/cuda_no_ep_batched");
+  EXPECT_EQ(with("experts/cuda_reference_batched").prepare_finalize.chosen, "dispatch/cuda_no_ep_batched");
+  EXPECT_EQ(with("experts/cuda_unfinalized_sm90").prepare_finalize.chosen, "dispatch/cuda_no_ep");
+  // Every expert needs room for every token.
+  EXPECT_GT(with("experts/cuda_batched_sm90").workspace_bytes, plan(p, registry).workspace_bytes);
+  for (const CostPoint& cost : with("experts/cuda_batched_sm90").costs) EXPECT_THAT(cost.tiles, HasSubstr("masked"));
 }
 
 TEST(Plan, RefusalIsTheReport) {
