@@ -4,7 +4,7 @@
 // What the epilogues of the grouped product apply to sums in registers.
 #pragma once
 
-#include "experts/cuda/grouped_gemm.hpp"
+#include "experts/cuda/grouped_product.hpp"
 
 namespace conclave::experts::cuda {
 
