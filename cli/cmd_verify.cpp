@@ -125,7 +125,8 @@ int run_verify(const VerifyCommand& o) {
 Command add_verify(CLI::App& app) {
   auto o = std::make_shared<VerifyCommand>();
   OptionSet set(app, "verify", "Every registered combination against the reference",
-                "Example: conclave verify --quick --filter experts/reference");
+                "Examples: conclave verify --quick --filter experts/reference\n"
+                "          conclave verify --device cuda");
   set.flag("--quick", o->verify.quick, "A tenth of the grid")
       .add("--filter", o->verify.filter, "Only combinations whose label contains this text")
       .add("--seed", o->verify.seed, "Of every random tensor");

@@ -57,7 +57,7 @@ struct TailInput {
   std::optional<ConstTensorView> residual;       ///< [M, H]; absent: nothing is added.
   ConstTensorView norm_weight;                   ///< [H]
   std::optional<ConstTensorView> static_scale;   ///< f32 [1]; fp8_tensor.
-  const AllReduceInPlace* all_reduce = nullptr;  ///< Null: one rank.
+  const AllReduceInPlace* all_reduce = nullptr;  ///< Null: one rank, as always on a GPU.
 };
 
 /// What to write; at least one. Row strides are free. Floats are f32, bf16 or f16 by their tags.
@@ -72,7 +72,9 @@ struct TailOutput {
 void plan_tail_scratch(Arena& arena, std::int64_t num_tokens, std::int64_t hidden_size);
 
 /// Writes every element of what `output` names. Never allocates. M = 0 is legal. Throws Error on a MoeOutput that is
-/// not exactly one of routed and unfinalized, on shapes and dtypes, and on a permute map that points past its rows.
+/// not exactly one of routed and unfinalized, on shapes and dtypes, and on a permute map that points past its rows. On
+/// a GPU, where it is work of the stream, such a row counts as none, and a static scale that is no positive number
+/// gives codes of NaN.
 void run_tail(const TailConfig& config, const TailInput& input, const TailOutput& output, Arena& arena, Stream stream);
 
 /// The plain output [M, H]: routed * s + shared, rounded once, this rank's share. Row stride free, M = 0 legal.

@@ -41,6 +41,8 @@ struct VerifyReport {
   bool ok() const noexcept { return failed == 0 && mutations == mutations_caught; }
 };
 
+/// With a GPU as `device` and its stream, the parts that run there get copies of every tensor; problems and answers
+/// stay on the host, and the checks of threads and of ranks are left out.
 VerifyReport verify(const Registry& registry, const DeviceFacts& device, Stream stream, const VerifyOptions& options);
 
 /// ||a - b|| / ||b|| over all elements (both zero: 0; a NaN on either side that the other lacks: infinity).
