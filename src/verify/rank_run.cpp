@@ -63,7 +63,8 @@ class RankLayer {
     options.report_tokens.clear();
     layer_ = std::make_unique<MoeLayer>(plan(p, registry, options), registry, weights, stream(), &c);
     input_ = data.input();
-    input_.hidden_states = input_.hidden_states.narrow(0, begin_, count_);
+    hidden_states_ = clone(input_.hidden_states.narrow(0, begin_, count_));
+    input_.hidden_states = hidden_states_.view();
     input_.router_logits = input_.router_logits->narrow(0, begin_, count_);
     if (input_.token_ids) input_.token_ids = input_.token_ids->narrow(0, begin_, count_);
   }
@@ -82,6 +83,8 @@ class RankLayer {
   bool exchanges_ = false;
   ShardedWeights shard_;
   std::unique_ptr<MoeLayer> layer_;
+  Tensor
+      hidden_states_;  // Its own, as on a machine of its own: a part that writes to it must not race with the others.
   LayerInput input_;
 };
 
@@ -163,8 +166,9 @@ Tensor run_kernels_over_ranks(const Entry<Experts>& experts, const Entry<Prepare
     const Tensor map = expert_map_tensor(p.moe, p.parallel);
     const auto r = static_cast<std::size_t>(c.rank());
     const std::int64_t begin = first[r], count = first[r + 1] - begin;
+    const Tensor hidden_states = clone(data.hidden_states.view.narrow(0, begin, count));  // As in RankLayer.
     KernelInput input;
-    input.hidden_states = data.hidden_states.view.narrow(0, begin, count);
+    input.hidden_states = hidden_states.view();
     input.routing = Routing{data.topk_ids.view.narrow(0, begin, count), data.topk_weights.view.narrow(0, begin, count)};
     input.expert_map = map.view();
     const Tensor memory = memory_for([&](Arena& arena) { kernel.plan_scratch(arena, count); });

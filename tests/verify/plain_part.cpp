@@ -245,11 +245,7 @@ Entry<Experts> plain_part(Defect defect) {
   entry.name = kName;
   entry.supports = supports;
   entry.make = [defect](const PartContext& context) {
-    // Ranks of one process share their input, and writing to it from several threads is a race: that is not the defect.
-    const ParallelConfig& parallel = context.problem.parallel;
-    const bool alone = parallel.ep_size * parallel.tp_size == 1;
-    return std::make_unique<PlainExperts>(context.problem.moe,
-                                          defect == Defect::modifies_input && !alone ? Defect::none : defect);
+    return std::make_unique<PlainExperts>(context.problem.moe, defect);
   };
   return entry;
 }
