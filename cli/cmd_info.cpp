@@ -42,7 +42,7 @@ std::string features_text(const CpuFeatures& f) {
   };
   add(f.avx2, "avx2+fma+f16c");
   add(f.avx512, "avx512 (f, bw, vl, dq)");
-  add(f.avx512_bf16, "avx512_bf16");
+  add(f.avx512_bf16, f.slow_avx512_bf16 ? "avx512_bf16 (half rate)" : "avx512_bf16");
   add(f.avx512_vnni, "avx512_vnni");
   add(f.amx_bf16, "amx_bf16");
   add(f.amx_int8, "amx_int8");

@@ -104,6 +104,9 @@ struct CpuFeatures {
   bool avx512_vnni = false;
   bool amx_bf16 = false;  ///< Reported by CPUID and granted by the kernel.
   bool amx_int8 = false;
+  /// vdpbf16ps takes two cycles: Intel's cores with AMX, also where a hypervisor hides that. f32 products, of which two
+  /// start in each cycle, then do twice as many.
+  bool slow_avx512_bf16 = false;
   bool operator==(const CpuFeatures&) const = default;
 };
 

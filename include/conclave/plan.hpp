@@ -26,7 +26,7 @@ struct PlanOptions {
 struct Candidate {
   std::string name;
   bool fits = false;
-  std::string reason;  ///< Why not; for a part that fits but lost: "after the winner in the list".
+  std::string reason;  ///< Why not; for a part that fits but lost: "after the winner in the list", or what slows it.
 };
 
 struct StagePlan {

@@ -29,6 +29,11 @@ bool bit(unsigned value, int position) noexcept {
   return ((value >> position) & 1U) != 0;
 }
 
+bool is_intel() noexcept {
+  const Registers r = cpuid(0);
+  return r.b == 0x756E6547 && r.d == 0x49656E69 && r.c == 0x6C65746E;  // "GenuineIntel"
+}
+
 /// XCR0: which register states the system saves at a context switch. Only legal if CPUID reports OSXSAVE.
 std::uint64_t extended_control_register() noexcept {
   unsigned low = 0, high = 0;
@@ -62,6 +67,8 @@ CpuFeatures detect_features() noexcept {
   f.avx512 = f.avx2 && saves_zmm && f_dq_bw_vl;
   f.avx512_vnni = f.avx512 && bit(leaf7.c, 11);
   f.avx512_bf16 = f.avx512 && bit(leaf7_1.a, 5);
+  // AVX512_FP16 came with those cores; Cooper Lake, which has neither, starts vdpbf16ps as often as other products.
+  f.slow_avx512_bf16 = f.avx512_bf16 && is_intel() && bit(leaf7.d, 23);
   const bool tiles = f.avx512_bf16 && saves_tiles && bit(leaf7.d, 24) && kernel_grants_amx();
   f.amx_bf16 = tiles && bit(leaf7.d, 22);
   f.amx_int8 = tiles && bit(leaf7.d, 25);

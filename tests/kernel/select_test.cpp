@@ -61,6 +61,32 @@ TEST(Select, PinsAreObeyedAndExplained) {
   EXPECT_EQ(candidate(s.experts, "experts/good").reason, "experts/mono was asked for");
 }
 
+TEST(Select, ASlowerPartIsTakenOnlyWhereNothingElseFitsOrItIsAskedFor) {
+  using enum ActivationFormat;
+  Registry r = lists();
+  const Support slower = Support::slower("fits; half the rate on this CPU");
+  r.experts.add_first(entry<Experts>("experts/slow", standard, false, slower));
+  r.routers.add_first(entry<Router>("router/slow", standard, false, slower));
+  r.prepare_finalizes.add_first(entry<PrepareFinalize>("dispatch/slow", standard, false, slower));
+
+  const Selection s = select(test::small_problem(), r, {});
+  EXPECT_EQ(s.experts.chosen, "experts/good");
+  EXPECT_EQ(s.router.chosen, "router/a");
+  EXPECT_EQ(s.prepare_finalize.chosen, "dispatch/standard");
+  EXPECT_TRUE(candidate(s.experts, "experts/slow").fits);
+  EXPECT_THAT(candidate(s.experts, "experts/slow").reason, HasSubstr("half the rate"));
+  EXPECT_THAT(candidate(s.prepare_finalize, "dispatch/slow").reason, HasSubstr("half the rate"));
+
+  PlanOptions options;
+  options.experts = "experts/slow";
+  options.router = "router/slow";
+  options.prepare_finalize = "dispatch/slow";
+  const Selection asked = select(test::small_problem(), r, options);
+  EXPECT_EQ(asked.experts.chosen, "experts/slow");
+  EXPECT_EQ(asked.router.chosen, "router/slow");
+  EXPECT_EQ(asked.prepare_finalize.chosen, "dispatch/slow");
+}
+
 TEST(Select, APinThatRefusesLeavesNothing) {
   PlanOptions options;
   options.experts = "experts/picky";

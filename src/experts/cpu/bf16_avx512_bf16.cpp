@@ -37,8 +37,8 @@ struct Bf16Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-extern constinit const Engine kBf16Avx512Bf16 =
-    make_engine<VectorPart<Bf16Avx512Bf16>>({"experts/cpu_bf16_avx512_bf16", "AVX512_BF16, bf16 products",
-                                             &CpuFeatures::avx512_bf16, "AVX512_BF16", DType::bf16});
+extern constinit const Engine kBf16Avx512Bf16 = make_engine<VectorPart<Bf16Avx512Bf16>>(
+    {"experts/cpu_bf16_avx512_bf16", "AVX512_BF16, bf16 products", &CpuFeatures::avx512_bf16, "AVX512_BF16",
+     DType::bf16, &CpuFeatures::slow_avx512_bf16});
 
 }  // namespace conclave::experts::grouped

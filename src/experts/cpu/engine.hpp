@@ -118,6 +118,7 @@ struct Engine {
   const char* unit;  ///< For reports: the instruction set and what it multiplies.
   bool CpuFeatures::*feature;
   const char* feature_name;
+  bool CpuFeatures::*slow;        ///< Set where an engine further down the list is faster; null: nowhere.
   std::span<const DType> dtypes;  ///< Of activations, in and out.
   DType weight_dtype;             ///< Of the packed weights; u8 for codes.
   bool widens_weights;            ///< Accepts bf16 and f16 weights, converted when packed.

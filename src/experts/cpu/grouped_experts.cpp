@@ -217,11 +217,17 @@ Support supports_keys(const Engine& engine, const Problem& problem) {
                                  name_of(config.activations), list, name_of(activations)));
 }
 
+Support supports_rate(const Engine& engine, const Problem& problem) {
+  if (engine.slow == nullptr || !(problem.device.cpu.*engine.slow)) return Support::yes();
+  return Support::slower(
+      fmt::format("fits; {} runs at half the rate of f32 products on this CPU", engine.feature_name));
+}
+
 Support supports(const Engine& engine, const Problem& problem) {
   return first_refusal(supports_device(problem, DeviceType::cpu), supports_cpu(engine, problem),
                        supports_gate(problem, true, true), supports_activation(problem, all_activations()),
                        supports_keys(engine, problem), supports_dtypes(engine, problem), supports_parallel(problem),
-                       supports_any_shape(problem));
+                       supports_any_shape(problem), supports_rate(engine, problem));
 }
 
 }  // namespace

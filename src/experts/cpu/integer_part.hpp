@@ -147,6 +147,7 @@ constexpr Engine make_integer_engine(CodesLabel label) {
       .unit = label.unit,
       .feature = label.feature,
       .feature_name = label.feature_name,
+      .slow = nullptr,
       .dtypes = kAnyType,
       .weight_dtype = DType::i8,
       .widens_weights = false,

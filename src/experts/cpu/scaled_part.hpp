@@ -42,6 +42,7 @@ constexpr Engine make_scaled_engine(CodesLabel label) {
       .unit = label.unit,
       .feature = label.feature,
       .feature_name = label.feature_name,
+      .slow = nullptr,
       .dtypes = kAnyType,
       .weight_dtype = DType::u8,
       .widens_weights = false,

@@ -39,6 +39,7 @@ struct Label {
   bool CpuFeatures::*feature;
   const char* feature_name;
   DType dtype;
+  bool CpuFeatures::*slow = nullptr;
 };
 
 /// A list of one, with an address that lives as long as the engine.
@@ -57,6 +58,7 @@ constexpr Engine make_engine(Label label) {
       .unit = label.unit,
       .feature = label.feature,
       .feature_name = label.feature_name,
+      .slow = label.slow,
       .dtypes = only(label.dtype),
       .weight_dtype = label.dtype,
       .widens_weights = sizeof(typename Kernel::Weight) == 4,

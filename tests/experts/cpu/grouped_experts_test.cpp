@@ -155,6 +155,15 @@ TEST(CpuPartsList, EveryInstructionSetIsRefusedByItself) {
   EXPECT_EQ(refusing(&CpuFeatures::avx512_bf16), "bf16_avx512_bf16 ");
   EXPECT_EQ(refusing(&CpuFeatures::avx512), "bf16_avx512 f16_avx512 f32_avx512 ");
   EXPECT_EQ(refusing(&CpuFeatures::avx2), "bf16_avx2 f16_avx2 f32_avx2 ");
+
+  // A unit that is there but slow runs what is asked of it, and is not preferred.
+  Problem p = grouped_problem(DType::bf16, {});
+  p.device.cpu = {true, true, true, true, true, true, true};
+  for (const Entry<Experts>& part : parts) {
+    if (dtype_of(part.name) != DType::bf16) continue;
+    EXPECT_TRUE(part.supports(p)) << part.name;
+    EXPECT_EQ(part.supports(p).preferred(), part.name != "experts/cpu_bf16_avx512_bf16") << part.name;
+  }
 }
 
 TEST(CpuPartsList, DescribesDecodeAndPrefill) {
