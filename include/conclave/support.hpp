@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// The answer of a part to "can you run this problem?": yes, or one sentence that names the value in the way; or yes with
-// a sentence why a part further down the list does it better on this machine.
+// The answer of a part to "can you run this problem?": yes, or one sentence that names the value in the way; or yes
+// with a sentence why a part further down the list does it better on this machine.
 #pragma once
 
 #include <string>

@@ -81,11 +81,19 @@ struct CombineTask {
   DType dtype;  ///< Of the output.
 };
 
+/// Each is what its instruction set takes apart with the fewest operations.
+enum class CodeOrder {
+  quads,   ///< For every four k (8 bits) or eight: [column][4] bytes; of 4 bits, k + i in the low half of byte i and
+           ///< k + 4 + i in the other.
+  octets,  ///< 4 bits: for every eight k: [column][4] bytes, with k + 2i in the low half of byte i and k + 2i + 1 in
+           ///< the other.
+  pairs,   ///< 8 bits: for every four k and each half of the columns: [column][k, k + 1], then [column][k + 2, k + 3].
+};
+
 /// Panels of codes that are decoded in registers. k is cut into groups, and a group into parts of `scale_group` values:
 ///   [f32 global scale of each column]                     where the format has one
 ///   scale_group by scale_group: [scale of each column] [zero point of each column, u8, where there are some]
-///     then codes: a byte of each column for each k, or for each pair of k, the even one in the low half;
-///     in quads, for every eight k: [column][4] bytes, with k + i in the low half of byte i and k + 4 + i in the other
+///     then codes, in the order of CodeOrder
 /// Scales are f32, e8m0 or e4m3 as in the checkpoint: where groups are small, widening them would be a fifth of all
 /// bytes. A weight is code * scale and is never rounded otherwise.
 struct ScaledFormat {
@@ -94,7 +102,7 @@ struct ScaledFormat {
   std::int64_t group, scale_group;
   DType scale;
   bool has_global_scale, has_zero_points;
-  bool quads;
+  CodeOrder order;
 
   constexpr std::int64_t part_bytes(std::int64_t columns) const noexcept {
     const std::int64_t scale_bytes = scale == DType::f32 ? 4 : 1;

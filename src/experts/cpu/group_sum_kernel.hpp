@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// In: packed rows of one tile in f32, panels of codes in quads (ScaledFormat in engine.hpp). Out: products of the rows
-// with code * scale. The scale multiplies the sum of a group, not each weight: that product would be a fourth of the
-// work on a weight of four bits. So a sum is the sum over the groups, in their order, of scale times the sum of the
-// group's products of inputs and codes, one k after the other.
+// In: packed rows of one tile in f32, panels of codes (ScaledFormat in engine.hpp). Out: products of the rows with
+// code * scale, decoded in registers. The scale multiplies the sum of a group, not each weight: that product would be a
+// fourth of the work on a weight of four bits. So a sum is the sum over the groups, in their order, of scale times the
+// sum of the group's products of inputs and codes, one k after the other.
 #pragma once
 
 #include <immintrin.h>
@@ -72,14 +72,18 @@ struct DecodedGroupKernel {
 };
 
 /// `Element` has registers (simd_<isa>.hpp), a ScaledFormat kFormat, and
-///   prepare(codes, zero_points, half)    codes of a register's columns, of one half of the step's values of k
-///   number<J>(prepared)                  of value J of the half, times a power of two
-///   load_scales(from, global, to)        scales of the columns as f32, over that power
+///   Zeros, spread_zeros(zero_points, to)  what prepare() needs of the zero points of a panel: an array for each
+///   register prepare<Half>(codes, zeros)           codes of a register's columns for four values of k: Half 1 is the
+///   later four
+///                                         of a step of eight
+///   number<J>(prepared)                   of value J of the four, times a power of two
+///   load_scales(from, global, to)         scales of the columns as f32, over that power
 template <class Element>
 struct GroupSumKernel {
   using Input = float;
   using Weight = std::uint8_t;
   using Vec = typename Element::Vec;
+  using Zeros = typename Element::Zeros;
   static constexpr const ScaledFormat& kFormat = Element::kFormat;
   static constexpr int kLanes = Element::kLanes;
   static constexpr int kVectors = 2;  ///< Of a panel: gate and up.
@@ -87,10 +91,10 @@ struct GroupSumKernel {
   static constexpr int kInputGroup = 1;
   static constexpr int kRowTile = Element::kSums / kVectors;
   static constexpr int kQuad = 4;
-  static constexpr int kWeightGroup = 2 * kQuad;  ///< Four bytes of a column: two quads.
+  static constexpr int kHalves = 8 / kFormat.bits;
+  static constexpr int kWeightGroup = kHalves * kQuad;  ///< Four bytes of a column.
   static constexpr std::int64_t kVectorBytes = kQuad * kLanes;
   static constexpr std::int64_t kStepBytes = kVectors * kVectorBytes;
-  static_assert(kFormat.quads && kFormat.bits == 4);
   static_assert(kFormat.scale_group % kWeightGroup == 0 && kFormat.group % kFormat.scale_group == 0);
 
   static constexpr std::int64_t kGroupBytes = kFormat.group_bytes(kPanel);
@@ -101,8 +105,14 @@ struct GroupSumKernel {
     ~Session() {}
   };
 
-  /// Panels side by side. Two for one row: codes of four panels and their sums do not fit into sixteen registers.
-  static constexpr int streams(int rows) { return rows <= 2 ? 2 : 1; }
+  /// Panels side by side, as in VectorKernel: as many as their sums and codes, an input of each row and two temporaries
+  /// have registers.
+  static constexpr int streams(int rows) {
+    constexpr int kRegisters = kLanes == 16 ? 32 : 16;
+    constexpr int kCodes = Element::kCodeRegisters;
+    const auto fits = [=](int panels) { return panels * kVectors * (rows + kCodes) + rows + 2 <= kRegisters; };
+    return fits(4) ? 4 : fits(2) ? 2 : 1;
+  }
 
   /// c[panel][row][column] (+)= a[k][row] . b[panel][k][column]; `k` is a multiple of the format's group.
   template <int Rows, int Panels, bool Stream>
@@ -130,17 +140,11 @@ struct GroupSumKernel {
       for (std::int64_t i = 0; i < kFormat.group; i += kFormat.scale_group, part += kPartBytes) {
         Element::load_scales(part, reinterpret_cast<const float*>(b), to);
         to += kPanel;
-        alignas(64) std::uint8_t zero_points[kStepBytes];
-        Element::spread_zero_points(part + kScaleBytes, zero_points);
+        alignas(64) Zeros zeros[kVectors];
+        Element::spread_zeros(part + kScaleBytes, zeros);
         for (const Weight* codes = part + kHeadBytes; codes < part + kPartBytes; codes += kStepBytes) {
-#pragma GCC unroll 4
-          for (int j = 0; j < 2 * kVectors; ++j) {
-            const int v = j % 2;
-            const auto half = Element::prepare(codes + v * kVectorBytes, zero_points + v * kVectorBytes, j / 2);
-            each_of_quad([&]<int J>() __attribute__((always_inline)) {
-              Element::store(to + (j / 2 * kQuad + J) * kPanel + v * kLanes, Element::template number<J>(half));
-            });
-          }
+          decode_half<0>(codes, zeros, to);
+          if constexpr (kHalves == 2) decode_half<1>(codes, zeros, to + kQuad * kPanel);
           to += kWeightGroup * kPanel;
         }
       }
@@ -153,6 +157,17 @@ struct GroupSumKernel {
   static constexpr std::int64_t kScaleBytes = kPanel * (kFormat.scale == DType::f32 ? 4 : 1);
   static constexpr std::int64_t kHeadBytes = kScaleBytes + (kFormat.has_zero_points ? kPanel : 0);
 
+  template <int Half>
+  [[gnu::always_inline]] static void decode_half(const Weight* codes, const Zeros* zeros, float* to) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const auto prepared = Element::template prepare<Half>(codes + v * kVectorBytes, zeros[v]);
+      each_of_quad([&]<int J>() __attribute__((always_inline)) {
+        Element::store(to + J * kPanel + v * kLanes, Element::template number<J>(prepared));
+      });
+    }
+  }
+
   template <class Body>
   [[gnu::always_inline]] static void each_of_quad(Body&& body) {
     body.template operator()<0>();
@@ -161,19 +176,26 @@ struct GroupSumKernel {
     body.template operator()<3>();
   }
 
+  /// All lines of one step: one with AVX2, two with AVX-512.
+  [[gnu::always_inline]] static void fetch_stream(const Weight* codes, std::int64_t distance) {
+#pragma GCC unroll 2
+    for (std::int64_t byte = 0; byte < kStepBytes; byte += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(codes) + distance + byte, _MM_HINT_T0);
+  }
+
   /// The values of k that share their scales.
   template <int Rows, int Panels>
   [[gnu::always_inline]] static void run_part(const Input* a, const Weight* group, const Weight* part,
                                               std::int64_t ahead, std::int64_t panel_stride, float* c) {
     constexpr int kColumns = Panels * kVectors;
     alignas(64) float scales[Panels * kPanel];
-    alignas(64) std::uint8_t zero_points[Panels * kStepBytes];
+    alignas(64) Zeros zeros[Panels * kVectors];
 #pragma GCC unroll 4
     for (int p = 0; p < Panels; ++p) {
       _mm_prefetch(reinterpret_cast<const char*>(part + p * panel_stride) + ahead, _MM_HINT_T0);
       Element::load_scales(part + p * panel_stride, reinterpret_cast<const float*>(group + p * panel_stride),
                            scales + p * kPanel);
-      Element::spread_zero_points(part + p * panel_stride + kScaleBytes, zero_points + p * kStepBytes);
+      Element::spread_zeros(part + p * panel_stride + kScaleBytes, zeros + p * kVectors);
     }
     Vec sum[Rows][kColumns];
 #pragma GCC unroll 16
@@ -185,10 +207,9 @@ struct GroupSumKernel {
 #pragma GCC unroll 1
     for (std::int64_t i = 0; i < kFormat.scale_group; i += kWeightGroup) {
 #pragma GCC unroll 4
-      for (int p = 0; p < Panels; ++p)
-        _mm_prefetch(reinterpret_cast<const char*>(codes + p * panel_stride) + ahead, _MM_HINT_T0);
-      add_half<Rows, Panels>(a, codes, zero_points, panel_stride, 0, sum);
-      add_half<Rows, Panels>(a + kQuad * Rows, codes, zero_points, panel_stride, 1, sum);
+      for (int p = 0; p < Panels; ++p) fetch_stream(codes + p * panel_stride, ahead);
+      add_half<Rows, Panels, 0>(a, codes, zeros, panel_stride, sum);
+      if constexpr (kHalves == 2) add_half<Rows, Panels, 1>(a + kQuad * Rows, codes, zeros, panel_stride, sum);
       codes += kStepBytes;
       a += kWeightGroup * Rows;
     }
@@ -197,16 +218,15 @@ struct GroupSumKernel {
   }
 
   /// Four values of k: for each, one product for every sum, so that no sum waits for itself.
-  template <int Rows, int Panels>
-  [[gnu::always_inline]] static void add_half(const Input* a, const Weight* codes, const std::uint8_t* zero_points,
-                                              std::int64_t panel_stride, int half,
-                                              Vec (&sum)[Rows][Panels * kVectors]) {
+  template <int Rows, int Panels, int Half>
+  [[gnu::always_inline]] static void add_half(const Input* a, const Weight* codes, const Zeros* zeros,
+                                              std::int64_t panel_stride, Vec (&sum)[Rows][Panels * kVectors]) {
     constexpr int kColumns = Panels * kVectors;
     typename Element::Codes prepared[kColumns];
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j)
-      prepared[j] = Element::prepare(codes + j / kVectors * panel_stride + j % kVectors * kVectorBytes,
-                                     zero_points + j * kVectorBytes, half);
+      prepared[j] =
+          Element::template prepare<Half>(codes + j / kVectors * panel_stride + j % kVectors * kVectorBytes, zeros[j]);
     each_of_quad([&]<int J>() __attribute__((always_inline)) {
       if constexpr (Panels == 1) {
         const Vec w0 = Element::template number<J>(prepared[0]);

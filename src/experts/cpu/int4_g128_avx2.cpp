@@ -2,15 +2,12 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // Int4Group128Format (4-bit codes) decoded in registers, products in f32.
-#include "experts/cpu/group_sum_kernel.hpp"
-#include "experts/cpu/quads_avx2.hpp"
+#include "experts/cpu/codes_avx2.hpp"
 #include "experts/cpu/scaled_part.hpp"
 
 namespace conclave::experts::grouped {
 
-extern constinit const Engine kInt4G128Avx2 =
-    make_scaled_engine<Int4Quads<kInt4Group128Quads>, GroupSumKernel<Int4Quads<kInt4Group128Quads>>>(
-        {"experts/cpu_int4_g128_avx2", "AVX2, f32 products of 4-bit codes", &CpuFeatures::avx2,
-         "AVX2 with FMA and F16C"});
+extern constinit const Engine kInt4G128Avx2 = make_scaled_engine<Int4Avx2<kInt4Group128Format>>(
+    {"experts/cpu_int4_g128_avx2", "AVX2, f32 products of 4-bit codes", &CpuFeatures::avx2, "AVX2 with FMA and F16C"});
 
 }  // namespace conclave::experts::grouped

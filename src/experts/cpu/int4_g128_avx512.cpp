@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // Int4Group128Format (4-bit codes) decoded in registers, products in f32.
-#include "experts/cpu/decode_avx512.hpp"
+#include "experts/cpu/codes_avx512.hpp"
 #include "experts/cpu/scaled_part.hpp"
 
 namespace conclave::experts::grouped {
 
-extern constinit const Engine kInt4G128Avx512 = make_scaled_engine<Int4Codes<DecodeAvx512, kInt4Group128Format>>(
+extern constinit const Engine kInt4G128Avx512 = make_scaled_engine<Int4Avx512<kInt4Group128Octets>>(
     {"experts/cpu_int4_g128_avx512", "AVX-512, f32 products of 4-bit codes", &CpuFeatures::avx512,
      "AVX-512 F, BW, VL and DQ"});
 

@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
 // Mxfp4Format (e2m1 codes, e8m0 scales) decoded in registers, products in f32.
-#include "experts/cpu/decode_avx512.hpp"
+#include "experts/cpu/codes_avx512.hpp"
 #include "experts/cpu/scaled_part.hpp"
 
 namespace conclave::experts::grouped {
 
-extern constinit const Engine kMxfp4Avx512 = make_scaled_engine<E2m1Codes<DecodeAvx512, kMxfp4Format>>(
+extern constinit const Engine kMxfp4Avx512 = make_scaled_engine<E2m1Avx512<kMxfp4Octets>>(
     {"experts/cpu_mxfp4_avx512", "AVX-512, f32 products of e2m1 codes, e8m0 scales", &CpuFeatures::avx512,
      "AVX-512 F, BW, VL and DQ"});
 

@@ -36,6 +36,35 @@ std::uint8_t two_nibbles(std::uint8_t low, std::uint8_t high) {
   return static_cast<std::uint8_t>(low | high << 4);
 }
 
+/// Codes of the four k of 8 bits or eight of 4 that one step takes: value(column, k of the step).
+template <class Value>
+std::uint8_t* put_step(CodeOrder order, int bits, std::int64_t num_columns, Value&& value, std::uint8_t* to) {
+  using Four = std::array<std::uint8_t, 4>;
+  const auto put_four = [&](auto&& byte) {
+    return put_columns<Four>(to, num_columns, [&](std::int64_t j) {
+      return Four{byte(j, 0), byte(j, 1), byte(j, 2), byte(j, 3)};
+    });
+  };
+  switch (order) {
+    case CodeOrder::quads:
+      return put_four([&](std::int64_t j, std::int64_t i) {
+        return bits == 8 ? value(j, i) : two_nibbles(value(j, i), value(j, i + 4));
+      });
+    case CodeOrder::octets:
+      return put_four(
+          [&](std::int64_t j, std::int64_t i) { return two_nibbles(value(j, 2 * i), value(j, 2 * i + 1)); });
+    case CodeOrder::pairs:
+      for (std::int64_t half = 0; half < 2; ++half)
+        for (std::int64_t k = 0; k < 4; k += 2)
+          to = put_columns<std::array<std::uint8_t, 2>>(to, num_columns / 2, [&](std::int64_t j) {
+            const std::int64_t column = half * (num_columns / 2) + j;
+            return std::array{value(column, k), value(column, k + 1)};
+          });
+      return to;
+  }
+  return to;
+}
+
 /// Index of the first e4m3 NaN among `count` codes; -1: none.
 std::int64_t find_nan(const std::uint8_t* codes, std::int64_t count) {
   const std::uint8_t* end = codes + count;
@@ -135,7 +164,7 @@ void pack_scaled_panel(const SourceMatrix& source, const ScaledSource& codes, st
   const std::int64_t num_columns = source.engine->panel_columns;
   const std::int64_t k_end = codes.columns();
   const auto row = [&](std::int64_t j) { return source.row(p, j); };
-  const std::int64_t step = f.quads ? 8 : f.bits == 4 ? 2 : 1;
+  const std::int64_t step = 4 * (8 / f.bits);
   for (std::int64_t k0 = 0; k0 < k; k0 += f.scale_group) {
     if (f.has_global_scale && k0 % f.group == 0)
       panel = put_columns<float>(panel, num_columns,
@@ -158,16 +187,8 @@ void pack_scaled_panel(const SourceMatrix& source, const ScaledSource& codes, st
       return row(j) >= 0 && at < k_end ? codes.code(row(j), at) : zero_point(j);
     };
     for (std::int64_t i = k0; i < k0 + f.scale_group; i += step) {
-      if (f.quads) {
-        panel = put_columns<std::array<std::uint8_t, 4>>(panel, num_columns, [&](std::int64_t j) {
-          const auto byte = [&](std::int64_t at) { return two_nibbles(value(j, at), value(j, at + 4)); };
-          return std::array{byte(i), byte(i + 1), byte(i + 2), byte(i + 3)};
-        });
-      } else {
-        panel = put_columns<std::uint8_t>(panel, num_columns, [&](std::int64_t j) {
-          return step == 1 ? value(j, i) : two_nibbles(value(j, i), value(j, i + 1));
-        });
-      }
+      panel = put_step(
+          f.order, f.bits, num_columns, [&](std::int64_t j, std::int64_t at) { return value(j, i + at); }, panel);
     }
   }
 }

@@ -132,6 +132,9 @@ void pack_expert(const SourceMatrix& source, const ScaledSource* codes, const Pa
   }
 }
 
+/// Codes are also loaded up to three bytes further on (codes_avx512.hpp), behind the last panel too.
+constexpr std::int64_t kReadBehind = 64;
+
 }  // namespace
 
 GroupedWeights::GroupedWeights(const Engine& engine, const Problem& problem, std::int64_t num_local_experts)
@@ -143,7 +146,7 @@ GroupedWeights::GroupedWeights(const Engine& engine, const Problem& problem, std
         w2_ = shape_of(engine, moe.expert_width(), engine.panel_columns, moe.intermediate_size);
         Arena measure = Arena::measuring();
         take(measure, problem);
-        return measure.used();
+        return measure.used() + kReadBehind;
       }()) {
   Arena arena({storage_.data(), static_cast<std::size_t>(storage_.bytes())}, Device{});
   take(arena, problem);

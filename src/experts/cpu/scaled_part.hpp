@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// Codes (scaled_elements.hpp) -> an Engine that takes activations of any type and computes in f32.
+// Codes (an element of codes_<isa>.hpp) -> an Engine that takes activations of any type and computes in f32.
 #pragma once
 
 #include "experts/cpu/any_source.hpp"
 #include "experts/cpu/epilogues.hpp"
-#include "experts/cpu/scaled_elements.hpp"
-#include "experts/cpu/scaled_kernel.hpp"
+#include "experts/cpu/group_sum_kernel.hpp"
 
 namespace conclave::experts::grouped {
 namespace {
 
-template <class Element, class KernelOfElement>
+template <class Element>
 struct ScaledPart : Element {
   using Simd = Element;
-  using Kernel = KernelOfElement;
+  using Kernel = GroupSumKernel<Element>;
   static constexpr std::int64_t kRowTile = Kernel::kRowTile;
   static constexpr std::int64_t kRowQuantum = 1;
   static constexpr std::int64_t kStep = Kernel::kWeightGroup;
@@ -33,9 +32,9 @@ void pack_rows_of_any_type(const PackRowsTask& task) {
   with_source<Part>(task.dtype, [&]<class Sourced>() { RowOps<Sourced>::pack_rows(task); });
 }
 
-template <class Element, class KernelOfElement = ScaledKernel<Element>>
+template <class Element>
 constexpr Engine make_scaled_engine(CodesLabel label) {
-  using Part = ScaledPart<Element, KernelOfElement>;
+  using Part = ScaledPart<Element>;
   using Kernel = typename Part::Kernel;
   return Engine{
       .name = label.name,
