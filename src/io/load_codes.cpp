@@ -27,7 +27,7 @@ void give_up(const StoredProjection& p) {
 class Loader {
  public:
   Loader(QuantKey key, std::int64_t experts, std::int64_t parts, std::int64_t rows, std::int64_t cols)
-      : key_(key), parts_(parts), rows_(rows), cols_(cols) {
+      : key_(key), rows_(rows), cols_(cols) {
     if (key == QuantKey::none) {
       out_.elements = Tensor(DType::f32, {experts, parts * rows, cols});
       return;
@@ -62,7 +62,7 @@ class Loader {
 
  private:
   QuantKey key_;
-  std::int64_t parts_, rows_, cols_;
+  std::int64_t rows_, cols_;
   QuantShapes one_;
   CodedMatrices out_;
 };
