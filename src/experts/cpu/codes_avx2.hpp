@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// Codes in quads -> eight floats in a register, for GroupSumKernel. A lane is a column: its four bytes become four
-// signed numbers, and each of those, moved to the top of the lane, is an integer times 2^24. Every step is one
-// instruction on all lanes; widening bytes from register to register is not.
+// Codes of eight bits in quads -> eight floats in a register, for GroupSumKernel (those of four: digits_avx2.hpp). A
+// lane is a column: its four bytes become four signed numbers, and each of those, moved to the top of the lane, is an
+// integer times 2^24. Every step is one instruction on all lanes; widening bytes from register to register is not.
 #pragma once
 
 #include "experts/cpu/panel_scales.hpp"
@@ -15,6 +15,7 @@ namespace {
 struct CodesAvx2 : Avx2 {
   using Codes = __m256i;
   static constexpr int kCodeRegisters = 1;
+  static constexpr float kInputFactor = 1.0f;      ///< Rows are packed as this many times their numbers.
   static constexpr float kNumberFactor = 0x1p24f;  ///< What number() returns is this many times the number.
 
   template <int J>
@@ -26,11 +27,6 @@ struct CodesAvx2 : Avx2 {
     const __m256i index = _mm256_broadcastsi128_si256(
         _mm_setr_epi32(kIndex0, kIndex0 + (4 << 24), kIndex0 + (8 << 24), kIndex0 + (12 << 24)));
     return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, index));
-  }
-  template <int Half>
-  static Codes nibbles(const std::uint8_t* p) {
-    const __m256i bytes = load_bytes(p);
-    return _mm256_and_si256(Half == 0 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
   }
   static __m256i load_bytes(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
@@ -67,12 +63,14 @@ struct Int8Avx2 : CodesAvx2, NoZeros {
 /// Seven bits of an e4m3 are the top of an f32's magnitude but for the bias, subnormals included, if the upper four
 /// bits of the exponent are 0. The conversion from f16, which e4m3 is close to as well, takes longer on Zen 3, and that
 /// does not slow down when a product with a subnormal is added to something. NaN would be 480: packing refuses it, and
-/// scales of 2^8 and more, which would overflow here.
+/// scales of 2^47 and more, which would overflow here. Rows
+/// are multiplied by 2^40, or products of numbers below 2^-22 would themselves be subnormal and lose their bits.
 template <const ScaledFormat& Format>
 struct E4m3Avx2 : CodesAvx2, NoZeros {
   static constexpr const ScaledFormat& kFormat = Format;
+  static constexpr float kInputFactor = 0x1p40f;
   static void load_scales(const std::uint8_t* from, const float* global, float* to) {
-    load_panel_scales<CodesAvx2, Format>(from, global, 0x1p-120f, to);
+    load_panel_scales<CodesAvx2, Format>(from, global, 0x1p-120f * kInputFactor, to);
   }
   template <int>
   static Codes prepare(const std::uint8_t* codes, const Zeros& /*zeros*/) {
@@ -83,42 +81,6 @@ struct E4m3Avx2 : CodesAvx2, NoZeros {
     const __m256i sign_and_magnitude = _mm256_set1_epi32(static_cast<int>(0x87F00000));
     const __m256i top = J == 3 ? bytes : _mm256_slli_epi32(bytes, 24 - 8 * J);
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi32(top, 4), sign_and_magnitude));
-  }
-};
-
-template <const ScaledFormat& Format>
-struct Int4Avx2 : CodesAvx2 {
-  static constexpr const ScaledFormat& kFormat = Format;
-  struct Zeros {
-    std::uint8_t bytes[32];  ///< Four of each column.
-  };
-  static void load_scales(const std::uint8_t* from, const float* global, float* to) {
-    load_panel_scales<CodesAvx2, Format>(from, global, kNumberFactor, to);
-  }
-  static void spread_zeros(const std::uint8_t* from, Zeros* to) {
-    for (int v = 0; v < 2; ++v) {
-      const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 8 * v)));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to[v].bytes),
-                          _mm256_mullo_epi32(wide, _mm256_set1_epi32(0x01010101)));
-    }
-  }
-  template <int Half>
-  static Codes prepare(const std::uint8_t* codes, const Zeros& zeros) {
-    return _mm256_sub_epi8(nibbles<Half>(codes), load_bytes(zeros.bytes));
-  }
-};
-
-/// Looked up as twice their value: integers are what a shuffle of bytes can find.
-template <const ScaledFormat& Format>
-struct E2m1Avx2 : CodesAvx2, NoZeros {
-  static constexpr const ScaledFormat& kFormat = Format;
-  static void load_scales(const std::uint8_t* from, const float* global, float* to) {
-    load_panel_scales<CodesAvx2, Format>(from, global, 2 * kNumberFactor, to);
-  }
-  template <int Half>
-  static Codes prepare(const std::uint8_t* codes, const Zeros& /*zeros*/) {
-    const __m128i twice = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(twice), nibbles<Half>(codes));
   }
 };
 

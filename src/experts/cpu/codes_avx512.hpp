@@ -12,6 +12,7 @@ namespace conclave::experts::grouped {
 namespace {
 
 struct CodesAvx512 : Avx512 {
+  static constexpr float kInputFactor = 1.0f;  ///< Rows are packed as this many times their numbers.
   static __m512i load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
   /// One byte of each of sixteen columns, or two.
   static __m128i load_columns(const std::uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }

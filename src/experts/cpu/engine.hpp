@@ -41,9 +41,9 @@ struct ActivationTarget {
   const ActivationFn* fn;
   /// For the activations that a kernel has no vector form of. `up` is ignored where there is no gate.
   float (*scalar)(const ActivationFn& fn, float gate, float up);
-  void* to;                          ///< The expert's rows of the second product's input; integers: f32 rows.
-  std::int64_t first_panel;          ///< Index of the task's first panel in the matrix.
-  std::int64_t intermediate_size;    ///< Columns from here on are stored as zeros,
+  void* to;                        ///< The expert's rows of the second product's input; or f32 rows (packs_whole_rows).
+  std::int64_t first_panel;        ///< Index of the task's first panel in the matrix.
+  std::int64_t intermediate_size;  ///< Columns from here on are stored as zeros,
   std::int64_t padded_intermediate;  ///< and from here on not at all.
 };
 
@@ -132,6 +132,7 @@ struct Engine {
   bool widens_weights;            ///< Accepts bf16 and f16 weights, converted when packed.
   const ScaledFormat* scaled;     ///< Null: weights are not decoded in registers.
   const IntegerFormat* integers;  ///< Null: products of floats.
+  bool packs_whole_rows;          ///< The activation waits as f32 rows: pack_rows() needs whole ones.
   std::int64_t row_tile, row_quantum;
   std::int64_t block_tiles;  ///< Row tiles of one task; what they need stays in the L2 cache.
   std::int64_t sum_tiles;    ///< Register tiles (row tiles x panels) whose sums one blocked task keeps on the stack.

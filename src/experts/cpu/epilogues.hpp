@@ -16,17 +16,23 @@
 namespace conclave::experts::grouped {
 namespace {
 
-/// Sums are integers (integer_part.hpp): they become numbers here, and the activation stays one until a row is whole.
+/// Sums are integers (integer_part.hpp): they become numbers here.
 template <class Part>
 concept SumsIntegers = requires {
   Part::kInputOffset;
+};
+
+/// The second product's inputs are made of whole rows (codes, digits): the activation stays numbers until then.
+template <class Part>
+concept PacksWholeRows = requires {
+  Part::kPacksWholeRows;
 };
 
 template <class Part>
 struct Epilogues {
   using Kernel = typename Part::Kernel;
   using Simd = typename Part::Simd;
-  using Input = std::conditional_t<SumsIntegers<Part>, float, typename Kernel::Input>;
+  using Input = std::conditional_t<PacksWholeRows<Part>, float, typename Kernel::Input>;
   using Vec = typename Simd::Vec;
   static constexpr std::int64_t kLanes = Simd::kLanes;
   static constexpr std::int64_t kPanel = Kernel::kPanel;
@@ -61,7 +67,7 @@ struct Epilogues {
     }
   }
 
-  /// The same as rows: each waits for the others' columns before it can become codes.
+  /// The same as rows: each waits for the others' columns before it can be packed.
   static void store_rows(const ActivationTarget& target, const Input (&values)[Part::kRowTile][kLanes],
                          std::int64_t first_row, std::int64_t valid, std::int64_t column) {
     const std::int64_t left = target.intermediate_size - column;
@@ -96,13 +102,13 @@ struct Epilogues {
           const float* x = sums + r * kPanel + v;
           activate_lanes(target, biased(x, bias), gated ? biased(x + kLanes, up_bias) : Simd::set(0.0f), values[r]);
         }
-        if constexpr (SumsIntegers<Part>) {
+        if constexpr (PacksWholeRows<Part>) {
           store_rows(target, values, loop.tiles.begin(t), valid, begin + v);
         } else {
           store_inputs(target, values, tile, valid, rows, begin + v);
         }
       }
-      if constexpr (SumsIntegers<Part>) return;
+      if constexpr (PacksWholeRows<Part>) return;
       // The last panel may end before the padding does (k_step of AMX is two panels of gate and up).
       if (begin + width < target.intermediate_size) return;
       for (std::int64_t k = begin + width; k < target.padded_intermediate; k += kLanes)

@@ -56,8 +56,8 @@ class GroupedExperts final : public ModularExperts {
   std::int64_t hidden_size() const noexcept { return problem_.moe.expert_width(); }
   void check(const ExpertsInput& input, const ExpertsBuffers& buffers) const;
 
-  /// A workspace: rows as the engine packs them, then their scales, then the floats that they were made from; the last
-  /// two with integers only.
+  /// A workspace: rows as the engine packs them, their scales (integers only), and the floats that they were made from
+  /// (whole rows only).
   struct PackedRows {
     std::int64_t scales;       ///< Offset.
     std::int64_t bytes;        ///< Of rows and scales.
@@ -67,9 +67,10 @@ class GroupedExperts final : public ModularExperts {
     constexpr std::int64_t kLine = 64;
     const std::int64_t k = round_up(width, engine_.k_step);
     const std::int64_t codes = num_rows * k * engine_.input_bytes;
-    if (engine_.integers == nullptr) return {codes, codes, 0};
+    if (!engine_.packs_whole_rows) return {codes, codes, 0};
     const std::int64_t scales = round_up(codes, kLine);
-    return {scales, round_up(scales + 4 * num_rows, kLine), 4 * num_rows * k};
+    const std::int64_t scale_bytes = engine_.integers == nullptr ? 0 : 4 * num_rows;
+    return {scales, round_up(scales + scale_bytes, kLine), 4 * num_rows * k};
   }
   std::int64_t max_rows(std::int64_t num_pairs) const {
     return num_pairs + (engine_.row_quantum - 1) * std::min(num_pairs, moe().num_weight_experts());
@@ -141,9 +142,10 @@ void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packe
   const std::int64_t num_rows = max_rows(num_tokens * moe().num_slots());
   const PackedRows inputs = packed_rows(num_rows, hidden_size());
   const PackedRows activations = packed_rows(num_rows, moe().intermediate_size);
-  const auto floats_at = [&](const TensorView& workspace, std::int64_t offset) {
-    return engine_.integers == nullptr ? nullptr : reinterpret_cast<float*>(workspace.as<std::byte>() + offset);
+  const auto floats_if = [&](bool used, const TensorView& workspace, std::int64_t offset) {
+    return used ? reinterpret_cast<float*>(workspace.as<std::byte>() + offset) : nullptr;
   };
+  const bool has_scales = engine_.integers != nullptr;
   const Call call{
       .engine = engine_,
       .moe = problem_.moe,
@@ -153,9 +155,9 @@ void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packe
       .top_k = moe().num_slots(),
       .inputs = buffers.workspace13.data,
       .activations = buffers.workspace2.data,
-      .input_scales = floats_at(buffers.workspace13, inputs.scales),
-      .activation_scales = floats_at(buffers.workspace2, activations.scales),
-      .activation_rows = floats_at(buffers.workspace2, activations.bytes),
+      .input_scales = floats_if(has_scales, buffers.workspace13, inputs.scales),
+      .activation_scales = floats_if(has_scales, buffers.workspace2, activations.scales),
+      .activation_rows = floats_if(engine_.packs_whole_rows, buffers.workspace2, activations.bytes),
       .rows = buffers.workspace13.as<float>(),
       .row_stride = round_up(hidden_size(), kRowAlignment),
       .output = buffers.output,
@@ -163,7 +165,7 @@ void GroupedExperts::apply(const ExpertsInput& input, const PackedWeights& packe
   };
   pack_rows(call, assignment);
   first_product(call, assignment);
-  quantise_activations(call, assignment);
+  pack_activations(call, assignment);
   second_product(call, assignment);
   combine(call, assignment);
 }

@@ -108,6 +108,7 @@ struct IntegerPart : Element {
   static constexpr std::int64_t kBlock = 1024;
   static constexpr std::int64_t kBlockTiles = 16;
   static constexpr std::int64_t kSumTiles = kSumTilesOf<Element>;
+  static constexpr bool kPacksWholeRows = true;
 
   static void store_input(float* p, Vec v) { Element::store(p, v); }
 
@@ -153,6 +154,7 @@ constexpr Engine make_integer_engine(CodesLabel label) {
       .widens_weights = false,
       .scaled = nullptr,
       .integers = &kInt8Int8Format,
+      .packs_whole_rows = true,
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// Nvfp4Format (e2m1 codes, e4m3 scales) decoded in registers, products in f32.
-#include "experts/cpu/codes_avx2.hpp"
-#include "experts/cpu/scaled_part.hpp"
+// Nvfp4Format (e2m1 codes, e4m3 scales) times rows in three digits, exact sums of a group.
+#include "experts/cpu/digit_part.hpp"
+#include "experts/cpu/digits_avx2.hpp"
 
 namespace conclave::experts::grouped {
 
-extern constinit const Engine kNvfp4Avx2 = make_scaled_engine<E2m1Avx2<kNvfp4Format>>(
-    {"experts/cpu_nvfp4_avx2", "AVX2, f32 products of e2m1 codes, e4m3 scales", &CpuFeatures::avx2,
+extern constinit const Engine kNvfp4Avx2 = make_digit_engine<E2m1DigitsAvx2<kNvfp4Format>>(
+    {"experts/cpu_nvfp4_avx2", "AVX2, 21-bit fixed-point products of e2m1 codes, e4m3 scales", &CpuFeatures::avx2,
      "AVX2 with FMA and F16C"});
 
 }  // namespace conclave::experts::grouped

@@ -47,7 +47,7 @@ void pack_scaled_panel(const SourceMatrix& source, const ScaledSource& codes, st
                        std::uint8_t* panel);
 
 /// What decoding e4m3 in registers does not know: throws Error naming the first element that is NaN, or a scale of
-/// 2^8 or more.
+/// 2^47 or more.
 void check_codes(const Problem& problem, const ExpertWeights& weights, Executor& executor);
 
 }  // namespace conclave::experts::grouped

@@ -200,8 +200,8 @@ void pack_rows(const Call& call, Assignment& assignment) {
   });
 }
 
-void quantise_activations(const Call& call, Assignment& assignment) {
-  if (call.engine.integers == nullptr) return;
+void pack_activations(const Call& call, Assignment& assignment) {
+  if (!call.engine.packs_whole_rows) return;
   const std::int64_t k = call.weights.w2().k;
   pack_tiles(call, assignment, k, [&](const ExpertRows& expert, std::int64_t row) {
     return PackRowsTask{.hidden_states = call.activation_rows + (expert.base + row) * k,
@@ -212,7 +212,7 @@ void quantise_activations(const Call& call, Assignment& assignment) {
                         .num_columns = call.moe.intermediate_size,
                         .k = k,
                         .to = input_row(call, call.activations, expert.base + row, k),
-                        .scales = call.activation_scales + expert.base + row};
+                        .scales = offset_or_null(call.activation_scales, expert.base + row)};
   });
 }
 
@@ -225,8 +225,8 @@ void first_product(const Call& call, Assignment& assignment) {
                 const ActivationTarget target{
                     .fn = &call.activation,
                     .scalar = scalar_activation,
-                    .to = call.engine.integers != nullptr ? static_cast<void*>(call.activation_rows + base * padded)
-                                                          : input_row(call, call.activations, base, padded),
+                    .to = call.engine.packs_whole_rows ? static_cast<void*>(call.activation_rows + base * padded)
+                                                       : input_row(call, call.activations, base, padded),
                     .first_panel = piece.panel_begin,
                     .intermediate_size = call.moe.intermediate_size,
                     .padded_intermediate = padded,

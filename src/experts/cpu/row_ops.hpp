@@ -34,8 +34,8 @@ struct RowOps {
     return Part::load_source(lanes);
   }
 
-  /// Converted to f32. kLanes columns of all rows at a time, so that both the reads and the interleaved writes stay
-  /// within a few cache lines.
+  /// Converted to f32, as store_input() has it. kLanes columns of all rows at a time, so that both the reads and the
+  /// interleaved writes stay within a few cache lines.
   static void pack_converted(const PackRowsTask& task) {
     auto* to = static_cast<Input*>(task.to);
     for (std::int64_t k = 0; k < task.k; k += kLanes) {
@@ -43,7 +43,7 @@ struct RowOps {
       const std::int64_t left = task.num_columns - k;
       for (std::int64_t r = 0; r < task.valid_rows; ++r) {
         const Source* from = row(task, r) + k;
-        Simd::store(lanes[r], left >= kLanes ? Part::load_source(from) : load_some(from, left));
+        Part::store_input(lanes[r], left >= kLanes ? Part::load_source(from) : load_some(from, left));
       }
       for (std::int64_t j = 0; j < kLanes && k + j < task.k; ++j)
         for (std::int64_t r = 0; r < task.valid_rows; ++r) to[(k + j) * task.padded_rows + r] = lanes[r][j];

@@ -24,7 +24,9 @@ struct ScaledPart : Element {
   static constexpr std::int64_t kSumTiles = kSumTilesOf<Element>;
   static_assert(kBlock % Kernel::kFormat.group == 0);
 
-  static void store_input(float* p, typename Element::Vec v) { Element::store(p, v); }
+  static void store_input(float* p, typename Element::Vec v) {
+    Element::store(p, v * Element::set(Element::kInputFactor));
+  }
 };
 
 template <class Part>
@@ -32,9 +34,9 @@ void pack_rows_of_any_type(const PackRowsTask& task) {
   with_source<Part>(task.dtype, [&]<class Sourced>() { RowOps<Sourced>::pack_rows(task); });
 }
 
-template <class Element>
-constexpr Engine make_scaled_engine(CodesLabel label) {
-  using Part = ScaledPart<Element>;
+/// Of any part that multiplies codes of a ScaledFormat.
+template <class Part>
+constexpr Engine make_codes_engine(CodesLabel label, void (*pack_rows)(const PackRowsTask&), bool packs_whole_rows) {
   using Kernel = typename Part::Kernel;
   return Engine{
       .name = label.name,
@@ -47,6 +49,7 @@ constexpr Engine make_scaled_engine(CodesLabel label) {
       .widens_weights = false,
       .scaled = &Kernel::kFormat,
       .integers = nullptr,
+      .packs_whole_rows = packs_whole_rows,
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,
@@ -55,12 +58,18 @@ constexpr Engine make_scaled_engine(CodesLabel label) {
       .weight_group = Kernel::kWeightGroup,
       .k_step = Kernel::kFormat.group,
       .k_block = Part::kBlock,
-      .input_bytes = sizeof(float),
-      .pack_rows = &pack_rows_of_any_type<Part>,
+      .input_bytes = sizeof(typename Kernel::Input),
+      .pack_rows = pack_rows,
       .first_product = &Epilogues<Part>::first_product,
       .second_product = &Epilogues<Part>::second_product,
       .combine = &combine_to_any_type<Part>,
   };
+}
+
+template <class Element>
+constexpr Engine make_scaled_engine(CodesLabel label) {
+  using Part = ScaledPart<Element>;
+  return make_codes_engine<Part>(label, &pack_rows_of_any_type<Part>, false);
 }
 
 }  // namespace

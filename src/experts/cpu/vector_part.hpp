@@ -64,6 +64,7 @@ constexpr Engine make_engine(Label label) {
       .widens_weights = sizeof(typename Kernel::Weight) == 4,
       .scaled = nullptr,
       .integers = nullptr,
+      .packs_whole_rows = false,
       .row_tile = Part::kRowTile,
       .row_quantum = Part::kRowQuantum,
       .block_tiles = Part::kBlockTiles,
