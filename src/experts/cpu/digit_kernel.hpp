@@ -26,12 +26,9 @@ namespace {
 ///   the
 ///                                  later four of a step of eight
 ///   Partial, kChain, start(codes, digits), add(partial, codes, digits)   sums of up to kChain quads
-///   Int, widen(partial), add(a, b)     the same as int32, one for each column
-///   kDigitBits, kSumFactor         of rows
-///   join(middle, high)             middle + 2^kDigitBits * high
-///   spread_offsets(zeros, to), Offset, load_offset(from)   what is taken from each code of a column
-///   low_without, without(sum, offset, row_sum)   sum - offset * row_sum / kSumFactor
-///   combine(low, joined)           low + 2^kDigitBits * joined as a float
+///   Int, zero(), join(low, middle, high), add(a, b), to_floats(a)   sums of numbers in int32, one for each column
+///   spread_offsets(zeros, to), Offset, load_offset(from)    what is taken from each code of a column
+///   kSumFactor, without(sum, offset, row_sum)   sum - offset * row_sum / kSumFactor
 ///   load_scales(from, global, to)  scales of the columns as f32
 template <class Element>
 struct DigitKernel {
@@ -137,12 +134,14 @@ struct DigitKernel {
       add_rows<1>(a + (Rows - 1) * kGroup, head, codes.again(), c + (Rows - 1) * kPanel);
   }
 
+  /// Not inlined: in a function that has more than this to do, GCC copies and spills what just fits the registers.
   template <int Rows, bool Fetched>
-  [[gnu::always_inline]] static void add_rows(const Input* a, const Head& head, Codes<Fetched> codes, float* c) {
-    Int sums[Rows][kVectors][kDigits];
-    run_chain<Rows, true>(a, codes, sums);
+  [[gnu::noinline]] static void add_rows(const Input* a, const Head& head, Codes<Fetched> codes, float* c) {
+    Int sums[Rows][kVectors];
+#pragma GCC unroll 2
+    for (int r = 0; r < Rows; ++r) sums[r][0] = sums[r][1] = Element::zero();
 #pragma GCC unroll 1
-    for (int q = kChain; q < kQuads; q += kChain) run_chain<Rows, false>(a + q * kDigits, codes.behind(q), sums);
+    for (int q = 0; q < kQuads; q += kChain) run_chain<Rows>(a + q * kDigits, codes.behind(q), sums);
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       const auto offset = Element::load_offset(head.offsets + v * kLanes);
@@ -150,9 +149,7 @@ struct DigitKernel {
 #pragma GCC unroll 2
       for (int r = 0; r < Rows; ++r) {
         const Input* row = a + r * kGroup;
-        const Int(&sum)[kDigits] = sums[r][v];
-        const Vec number = Element::combine(Element::low_without(sum[0], offset, row + 1),
-                                            Element::without(Element::join(sum[1], sum[2]), offset, row + 2));
+        const Vec number = Element::to_floats(Element::without(sums[r][v], offset, row + 1));
         float* to = c + r * kPanel + v * kLanes;
         // The step is a power of two: this product is exact.
         const Vec stepped = number * Element::broadcast(reinterpret_cast<const float*>(row));
@@ -161,10 +158,9 @@ struct DigitKernel {
     }
   }
 
-  /// sums (+)= kChain quads.
-  template <int Rows, bool First, bool Fetched>
-  [[gnu::always_inline]] static void run_chain(const Input* a, Codes<Fetched> codes,
-                                               Int (&sums)[Rows][kVectors][kDigits]) {
+  /// sums += kChain quads.
+  template <int Rows, bool Fetched>
+  [[gnu::always_inline]] static void run_chain(const Input* a, Codes<Fetched> codes, Int (&sums)[Rows][kVectors]) {
     typename Element::Partial partial[Rows][kVectors][kDigits];
     [&]<int... Quad>(std::integer_sequence<int, Quad...>) __attribute__((always_inline)) {
       (add_quad<Rows, Quad>(a, codes, partial), ...);
@@ -173,12 +169,11 @@ struct DigitKernel {
 #pragma GCC unroll 2
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v)
-#pragma GCC unroll 3
-        for (int d = 0; d < kDigits; ++d) {
-          const Int wide = Element::widen(partial[r][v][d]);
-          sums[r][v][d] = First ? wide : Element::add(sums[r][v][d], wide);
-        }
+      for (int v = 0; v < kVectors; ++v) {
+        const auto& digits = partial[r][v];
+        const Int sum = Element::join(digits[0], digits[1], digits[2]);
+        sums[r][v] = Element::add(sums[r][v], sum);
+      }
   }
 
   template <int Rows, int Quad, bool Fetched>

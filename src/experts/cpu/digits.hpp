@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: Copyright the Conclave authors
 //
-// In: rows of numbers. Out: the same rows in fixed point, three signed digits a number, for units that multiply bytes
-// and not floats (DigitKernel). The numbers of a group share a step of 2^n, such that the largest has 20 or 23 bits (of
-// 7 or 8 a digit): what a bf16 holds down to 2^-12 of the largest stays exact, and no number moves by more than 2^-20
-// of it.
+// In: rows of numbers. Out: the same rows in fixed point, three signed digits of seven bits a number, for units that
+// multiply bytes and not floats (DigitKernel). The numbers of a group share a step of 2^n, such that the largest has 20
+// bits: what a bf16 holds down to 2^-12 of the largest stays exact, and no number moves by more than 2^-20 of it.
+// Digits of eight bits would move it by 2^-23 and take a third more additions, because fewer of their products fit a
+// word.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +18,29 @@ namespace conclave::experts::grouped {
 namespace {
 
 inline constexpr int kDigits = 3;
+inline constexpr int kDigitBits = 7;
+inline constexpr int kNumberBits = kDigits * kDigitBits - 1;
 inline constexpr int kQuad = 4;
 
 /// One row's numbers of one group, in as many words as there are numbers:
-///   float step; int32 sum of the lowest digits; int32 sum of the others: middle + 2^bits * high
-///   then for each quad of k: [digit, lowest first][4] bytes
-/// Three words and three of every quad: 16 numbers fill 15 of theirs, more leave some over.
-inline constexpr int kDigitHead = 3;
+///   float step; int32 sum of the numbers in steps; then for each quad of k: [digit, lowest first][4] bytes
+/// Two words and three of every quad: 16 numbers fill 14 of theirs, more leave some over.
+inline constexpr int kDigitHead = 2;
 constexpr bool digits_fit(std::int64_t group) {
   return kDigitHead + group / kQuad * kDigits <= group;
 }
 
 /// 2^n, a normal number whose inverse is one too, such that a number of which `amax` has the bits is at most
-/// 2^bits / (1 + 2^-6) steps and, where it is not tiny, more than half of that; NaN if it is not finite. The 64th is
+/// 2^20 / (1 + 2^-6) steps and, where it is not tiny, more than half of that; NaN if it is not finite. The 64th is
 /// what three signed digits lack of a power of two: 63 * (2^14 + 2^7 + 1) is less than 2^20.
-inline float step_of(std::uint32_t amax, std::uint32_t bits) {
+inline float step_of(std::uint32_t amax) {
   float number;
   std::memcpy(&number, &amax, sizeof(number));
   number *= 1 + 1.0f / 64;
   std::memcpy(&amax, &number, sizeof(amax));
   std::uint32_t exponent = amax >> 23 & 0xFF;
   if (exponent == 0xFF) return std::numeric_limits<float>::quiet_NaN();
-  exponent = exponent >= bits ? exponent - bits + 1 : 1;
+  exponent = exponent >= kNumberBits ? exponent - kNumberBits + 1 : 1;
   amax = exponent << 23;
   std::memcpy(&number, &amax, sizeof(number));
   return number;
@@ -57,18 +59,14 @@ struct DigitRows {
   static_assert(kGroup % kLanes == 0 && kLanes % kQuad == 0 && digits_fit(kGroup));
 
   static void pack_group(const Vec (&values)[kVectors], std::int32_t* to) {
-    const float step = step_of(Simd::largest_bits(values), kDigits * Part::kDigitBits - 1);
+    const float step = step_of(Simd::largest_bits(values));
     std::memcpy(to, &step, sizeof(step));
     // Whatever the digits are, the step makes the row NaN.
     const Vec inverse = Simd::set(step == step ? 1.0f / step : 0.0f);
-    typename Simd::DigitSums sums{};
+    typename Simd::Int sums = Simd::zero();
     for (std::int64_t v = 0; v < kVectors; ++v)
-      Simd::template store_digits<Part::kDigitBits>(values[v] * inverse,
-                                                    to + kDigitHead + v * (kLanes / kQuad) * kDigits, sums);
-    std::int32_t totals[4];
-    Simd::total(sums, totals);
-    to[1] = Part::kSumFactor * totals[0];
-    to[2] = Part::kSumFactor * (totals[1] + totals[2] * (1 << Part::kDigitBits));
+      sums = Simd::store_digits(values[v] * inverse, to + kDigitHead + v * (kLanes / kQuad) * kDigits, sums);
+    to[1] = Part::kSumFactor * Simd::total(sums);
   }
 
   static void pack_rows(const PackRowsTask& task) {

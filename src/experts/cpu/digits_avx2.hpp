@@ -31,26 +31,21 @@ struct DigitsAvx2 : CodesAvx2 {
     asm("" : "+x"(words));
     return {words};
   }
-  static Int widen(Partial sum) { return _mm256_madd_epi16(sum.words, _mm256_set1_epi16(1)); }
+  /// low + 2^7 middle + 2^14 high. Of a group it is at most 128 * 15 * 2^20 / (1 + 2^-6), and fits.
+  static Int join(Partial low, Partial middle, Partial high) {
+    const Int upper = _mm256_add_epi32(_mm256_madd_epi16(high.words, _mm256_set1_epi16(1 << 2 * kDigitBits)),
+                                       _mm256_madd_epi16(middle.words, _mm256_set1_epi16(1 << kDigitBits)));
+    return _mm256_add_epi32(upper, _mm256_madd_epi16(low.words, _mm256_set1_epi16(1)));
+  }
   static Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
-  template <int Bits>
-  static Int join_digits(Int middle, Int high) {
-    return _mm256_add_epi32(_mm256_slli_epi32(high, Bits), middle);
-  }
-  /// Groups have up to 128 numbers, so that integers fit and only their conversion rounds.
-  template <int Bits>
-  static Vec combine_digits(Int low, Int upper) {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(upper), _mm256_set1_ps(1 << Bits), _mm256_cvtepi32_ps(low));
-  }
+  static Vec to_floats(Int sums) { return _mm256_cvtepi32_ps(sums); }
 
-  struct DigitSums {
-    __m256i digit[kDigits];
-  };
-  static void total(const DigitSums& sums, std::int32_t (&to)[4]) {
-    const __m256i halves = _mm256_hadd_epi32(_mm256_hadd_epi32(sums.digit[0], sums.digit[1]),
-                                             _mm256_hadd_epi32(sums.digit[2], _mm256_setzero_si256()));
-    const __m128i all = _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), all);
+  static Int zero() { return _mm256_setzero_si256(); }
+  static std::int32_t total(Int sums) {
+    __m128i half = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, _MM_SHUFFLE(1, 0, 3, 2)));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, _MM_SHUFFLE(2, 3, 0, 1)));
+    return _mm_cvtsi128_si32(half);
   }
   /// Of the largest magnitude; bits are in the order of magnitudes, and those of infinity and NaN above all others.
   template <std::size_t N>
@@ -63,21 +58,21 @@ struct DigitsAvx2 : CodesAvx2 {
     half = _mm_max_epi32(half, _mm_shuffle_epi32(half, _MM_SHUFFLE(2, 3, 0, 1)));
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(half));
   }
-  /// Eight numbers, rounded to nearest -> two quads.
-  template <int Bits>
-  static void store_digits(Vec numbers, std::int32_t* to, DigitSums& sums) {
+  /// Eight numbers, rounded to nearest -> two quads. Returns `sums` and the rounded numbers.
+  static Int store_digits(Vec numbers, std::int32_t* to, Int sums) {
     __m256i left = _mm256_cvtps_epi32(numbers);
+    sums = _mm256_add_epi32(sums, left);
     __m256i digit[kDigits];
-    for (int d = 0; d < kDigits; ++d) {
-      digit[d] = _mm256_srai_epi32(_mm256_slli_epi32(left, 32 - Bits), 32 - Bits);
-      left = _mm256_srai_epi32(_mm256_sub_epi32(left, digit[d]), Bits);
-      sums.digit[d] = _mm256_add_epi32(sums.digit[d], digit[d]);
+    for (__m256i& d : digit) {
+      d = _mm256_srai_epi32(_mm256_slli_epi32(left, 32 - kDigitBits), 32 - kDigitBits);
+      left = _mm256_srai_epi32(_mm256_sub_epi32(left, d), kDigitBits);
     }
     // Packing works on 128 bits at a time, which are a quad.
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(digit[0], digit[1]),
                                              _mm256_packs_epi32(digit[2], _mm256_setzero_si256()));
     store_quad(_mm256_castsi256_si128(bytes), to);
     store_quad(_mm256_extracti128_si256(bytes, 1), to + kDigits);
+    return sums;
   }
 
  private:
@@ -88,13 +83,13 @@ struct DigitsAvx2 : CodesAvx2 {
   }
 };
 
-/// 0 to 15, the zero point taken from the sums: eight times two products of 15 and -128 are -30720.
+/// 0 to 15, the zero point taken from the sums: sixteen times two products of 15 and -64 are -30720.
 template <const ScaledFormat& Format>
 struct Int4DigitsAvx2 : DigitsAvx2 {
   static constexpr const ScaledFormat& kFormat = Format;
-  static constexpr int kChain = 8, kDigitBits = 8;
+  static constexpr int kChain = 16;
   static constexpr std::int32_t kSumFactor = 1;
-  using Offset = __m256i;  ///< A zero point in the lower word of each lane, 0 in the upper.
+  using Offset = Int;  ///< Zero points.
   static void spread_offsets(const std::uint8_t* zeros, std::int32_t* to) {
     for (int v = 0; v < 2; ++v) {
       const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(zeros + 8 * v));
@@ -104,15 +99,9 @@ struct Int4DigitsAvx2 : DigitsAvx2 {
   static Offset load_offset(const std::int32_t* from) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
   }
-  /// The sum of 128 digits fits a word, and a product of words is the faster one.
-  static Int low_without(Int sum, Offset zeros, const std::int32_t* row_sum) {
-    return _mm256_sub_epi32(sum, _mm256_madd_epi16(zeros, four_bytes(row_sum)));
-  }
   static Int without(Int sum, Offset zeros, const std::int32_t* row_sum) {
     return _mm256_sub_epi32(sum, _mm256_mullo_epi32(zeros, four_bytes(row_sum)));
   }
-  static Int join(Int middle, Int high) { return join_digits<kDigitBits>(middle, high); }
-  static Vec combine(Int low, Int upper) { return combine_digits<kDigitBits>(low, upper); }
   static void load_scales(const std::uint8_t* from, const float* global, float* to) {
     load_panel_scales<CodesAvx2, Format>(from, global, 1.0f, to);
   }
@@ -122,22 +111,19 @@ struct Int4DigitsAvx2 : DigitsAvx2 {
   }
 };
 
-/// Twice their value and 12, which is 0 to 24: eight times two products of 24 and -64 are -24576. With digits of eight
-/// bits, four quads would have to be widened instead of eight.
+/// Twice their value and 12, which is 0 to 24: eight times two products of 24 and -64 are -24576.
 template <const ScaledFormat& Format>
 struct E2m1DigitsAvx2 : DigitsAvx2 {
   static constexpr const ScaledFormat& kFormat = Format;
-  static constexpr int kChain = 8, kDigitBits = 7;
+  static constexpr int kChain = 8;
   static constexpr std::int32_t kSumFactor = 12;
+  static_assert(Format.scale_group <= 64, "sums of 2^20 * 24 fit");
   struct Offset {};
   static void spread_offsets(const std::uint8_t* /*zeros*/, std::int32_t* /*to*/) {}
   static Offset load_offset(const std::int32_t* /*from*/) { return {}; }
-  static Int low_without(Int sum, Offset offset, const std::int32_t* row_sum) { return without(sum, offset, row_sum); }
   static Int without(Int sum, Offset /*offset*/, const std::int32_t* row_sum) {
     return _mm256_sub_epi32(sum, four_bytes(row_sum));
   }
-  static Int join(Int middle, Int high) { return join_digits<kDigitBits>(middle, high); }
-  static Vec combine(Int low, Int upper) { return combine_digits<kDigitBits>(low, upper); }
   static void load_scales(const std::uint8_t* from, const float* global, float* to) {
     load_panel_scales<CodesAvx2, Format>(from, global, 2.0f, to);
   }
