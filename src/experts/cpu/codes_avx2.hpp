@@ -63,24 +63,31 @@ struct Int8Avx2 : CodesAvx2, NoZeros {
 /// Seven bits of an e4m3 are the top of an f32's magnitude but for the bias, subnormals included, if the upper four
 /// bits of the exponent are 0. The conversion from f16, which e4m3 is close to as well, takes longer on Zen 3, and that
 /// does not slow down when a product with a subnormal is added to something. NaN would be 480: packing refuses it, and
-/// scales of 2^47 and more, which would overflow here. Rows
-/// are multiplied by 2^40, or products of numbers below 2^-22 would themselves be subnormal and lose their bits.
+/// scales of 2^47 and more, which would overflow here. Rows are multiplied by 2^40, or products of numbers below 2^-22
+/// would themselves be subnormal and lose their bits.
 template <const ScaledFormat& Format>
 struct E4m3Avx2 : CodesAvx2, NoZeros {
   static constexpr const ScaledFormat& kFormat = Format;
   static constexpr float kInputFactor = 0x1p40f;
+  /// In each word the sign and, four bits below it, the magnitude of one code of two: shifting words takes 9 operations
+  /// for 32 codes where shifting lanes takes 11.
+  struct Codes {
+    __m256i even, odd;
+  };
+  static constexpr int kCodeRegisters = 2;
   static void load_scales(const std::uint8_t* from, const float* global, float* to) {
     load_panel_scales<CodesAvx2, Format>(from, global, 0x1p-120f * kInputFactor, to);
   }
   template <int>
   static Codes prepare(const std::uint8_t* codes, const Zeros& /*zeros*/) {
-    return load_bytes(codes);
+    const __m256i bytes = load_bytes(codes);
+    return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 4), _mm256_srai_epi16(bytes, 4)};
   }
   template <int J>
-  static Vec number(Codes bytes) {
+  static Vec number(const Codes& codes) {
+    const __m256i words = J % 2 == 0 ? codes.even : codes.odd;
     const __m256i sign_and_magnitude = _mm256_set1_epi32(static_cast<int>(0x87F00000));
-    const __m256i top = J == 3 ? bytes : _mm256_slli_epi32(bytes, 24 - 8 * J);
-    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi32(top, 4), sign_and_magnitude));
+    return _mm256_castsi256_ps(_mm256_and_si256(J / 2 == 0 ? _mm256_slli_epi32(words, 16) : words, sign_and_magnitude));
   }
 };
 

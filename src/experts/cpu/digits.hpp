@@ -61,11 +61,14 @@ struct DigitRows {
   static void pack_group(const Vec (&values)[kVectors], std::int32_t* to) {
     const float step = step_of(Simd::largest_bits(values));
     std::memcpy(to, &step, sizeof(step));
-    // Whatever the digits are, the step makes the row NaN.
-    const Vec inverse = Simd::set(step == step ? 1.0f / step : 0.0f);
+    // A step that is NaN makes the row NaN, whatever its digits are; those of 0 have sums that fit.
+    const bool finite = step == step;
+    const Vec inverse = Simd::set(finite ? 1.0f / step : 0.0f);
     typename Simd::Int sums = Simd::zero();
-    for (std::int64_t v = 0; v < kVectors; ++v)
-      sums = Simd::store_digits(values[v] * inverse, to + kDigitHead + v * (kLanes / kQuad) * kDigits, sums);
+    for (std::int64_t v = 0; v < kVectors; ++v) {
+      const Vec numbers = finite ? values[v] * inverse : Simd::set(0.0f);
+      sums = Simd::store_digits(numbers, to + kDigitHead + v * (kLanes / kQuad) * kDigits, sums);
+    }
     to[1] = Part::kSumFactor * Simd::total(sums);
   }
 
